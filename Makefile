@@ -3,9 +3,10 @@ PYTHON ?= python3
 # Test processes. Further options of pytest: make test PYTEST="-p randomly --durations=50"
 JOBS ?= 2
 PYTEST ?=
-# How long `make attack` goes on, and the seed of its random choices.
-MINUTES ?= 60
+# How many trials `make attack` makes of each attack, the seed of their random choices, and which (-k of pytest).
+TRIALS ?= 200
 SEED ?= 0
+ONLY ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -23,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo     discover classes among handwritten digits"
 	@echo "make test     check style, types, imports, and run the tests"
-	@echo "make attack   try to break it for an hour (MINUTES=60 SEED=0 ONLY=kills TRIAL=17)"
+	@echo "make attack   try to break it for hours (TRIALS=200 SEED=0 ONLY=kills)"
 	@echo "make audit    compare the pinned versions with published advisories"
 	@echo "make sbom     write the bill of materials of the installed program to sbom.json"
 	@echo "make docs     build the documentation into site/"
@@ -41,10 +42,10 @@ test: $(DEVELOPMENT) browser
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST)
 
-# One trial again: make attack ONLY=kills/discover TRIAL=17
+# A trial that failed is repeated by its id: .venv/bin/pytest "tests/attacks/test_kills.py::test_review[seed0-trial17]"
 attack: $(DEVELOPMENT) browser
-	cd tests && ../$(BIN)/python -m attacks --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) \
-	  $(if $(ONLY),--only $(ONLY)) $(if $(TRIAL),--trial $(TRIAL)) $(if $(JSON),--json $(abspath $(JSON)))
+	$(BIN)/pytest -m attack --attack-trials $(TRIALS) --attack-seed $(SEED) -n $(JOBS) --dist worksteal \
+	  $(if $(ONLY),-k "$(ONLY)") $(PYTEST)
 
 # Asks the package index for each version, so it is no part of `make test`.
 audit: $(DEVELOPMENT)

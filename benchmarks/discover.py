@@ -25,8 +25,8 @@ import torch
 from sortal import ImageSet, discover, read_images
 from sortal.discovery import demo
 from sortal.discovery.prediction import predict
-from sortal.images import label_tables
 from sortal.runs.run import UNSURE, Run
+from sortal.system.csv_tables import table as csv_table
 from sortal.system.progress import Runtime
 
 BACKBONE = "vit_small_patch14_dinov2.lvd142m"
@@ -41,8 +41,8 @@ def read(folder: Path) -> ImageSet:
 def table(arguments: argparse.Namespace) -> None:
     images = read(arguments.images)
     names = (*images.classes, *images.new_classes, "")
-    columns = {"file_name": images.files, "label": [names[i] for i in images.labels]}
-    label_tables.write(arguments.table, {**columns, "truth": [names[i] for i in images.truth]})
+    labels, truth = ([names[i] for i in numbers] for numbers in (images.labels, images.truth))
+    arguments.table.write_bytes(csv_table([("file_name", images.files), ("label", labels), ("truth", truth)]))
 
 
 def found(run: Run) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from sortal import ImageSet, Run, Runtime, metrics, read_images
-from sortal.review.loading import save_run
+from sortal.reviews.loading import save_run
 
 METHODS = ("sortal", "gcd", "simgcd", "uno")
 COLUMNS = ("all", "old", "new", "mean", "k", "interval", "ece", "ece_old", "ece_new", "seconds")

@@ -35,11 +35,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageFilter
 
 from sortal import __version__, read_images
-from sortal.images import label_tables, near_duplicates
+from sortal.images import near_duplicates
 from sortal.images.check import check, check_stored
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import pack
 from sortal.images.store.pixel_store import PixelStore
+from sortal.system import csv_tables
 from sortal.system.progress import Runtime
 
 SHORTER, CROP, BATCH = 256, 224, 128
@@ -195,7 +196,7 @@ def reading(folder: Path, files: int) -> dict[str, float]:
     for name in names:
         (root / name).touch()
     classes = [name.partition("/")[0] for name in names]
-    label_tables.write(folder / "t.csv", {"file_name": names, "label": classes, "truth": classes})
+    (folder / "t.csv").write_bytes(csv_tables.table([("file_name", names), ("label", classes), ("truth", classes)]))
     lines = (json.dumps({"file_name": name, "label": label}) for name, label in zip(names, classes, strict=True))
     (folder / "t.jsonl").write_text("\n".join(lines))
     ways: dict[str, Callable[[], ImageSet]] = {

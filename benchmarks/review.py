@@ -47,9 +47,9 @@ from support.sample_run import sample_run
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.discovery.grouping.clusters import smooth
 from sortal.discovery.reviewing.advice import Advice
-from sortal.review.growing import ALLOWED
-from sortal.review.loading import load_run, save_run
-from sortal.review.session import Session
+from sortal.reviews.growing import ALLOWED
+from sortal.reviews.loading import load_run, save_run
+from sortal.reviews.session import Session
 from sortal.runs.run import KNOWN, LABELLED, NEW, Run
 from sortal.system.distributed import alone
 

@@ -72,7 +72,7 @@ class SortedRun:
 
     def copy(self, folder: Path) -> SortedRun:
         """Copy the run, with its cache; the images stay where they are."""
-        from sortal.review.loading import load_run
+        from sortal.reviews.loading import load_run
 
         shutil.copytree(self.out, folder)
         return replace(self, run=load_run(folder))

@@ -239,7 +239,7 @@ def test_examples_with_images_run(
     assert len(names["found"].assignments) == len(names["images"]) == names["done"].images == 36
     assert len(names["bench"].classes) == 2
     shutil.rmtree(photos / "sorted")
-    monkeypatch.setattr(Run, "review", lambda self: None)  # until it is interrupted
+    monkeypatch.setattr(sortal, "review", lambda folder: None)  # until it is interrupted
     table = run_blocks("docs/tutorial.md", 0)["table"]
     assert len(table) == 36
     run = run_blocks("docs/discover.md", 0)["run"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sortal.images import datasets
     from sortal.images.image_set import ImageSet
     from sortal.images.reading import read_images
-    from sortal.review.loading import load_run
+    from sortal.reviews.loading import load_run
     from sortal.runs.run import Run
     from sortal.system.progress import Runtime
 
@@ -54,7 +54,7 @@ _HOME = {
     "estimate_k": "sortal.clustering.estimate_k",
     "export": "sortal.exchange.export",
     "import_annotations": "sortal.exchange.importing",
-    "load_run": "sortal.review.loading",
+    "load_run": "sortal.reviews.loading",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",
     "review": "sortal.discovery.reviewing.open",

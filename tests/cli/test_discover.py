@@ -24,7 +24,7 @@ from sortal.discovery.forecast import RunForecast
 from sortal.images.decoding import Quarantined
 from sortal.learning import token_cache
 from sortal.metrics import Accuracy
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.facts import KChoice
 from sortal.runs.run import Category, Run
 

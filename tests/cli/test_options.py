@@ -70,7 +70,7 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
 
 
 def test_an_option_that_takes_several_values_takes_them_apart_by_spaces_or_commas(stub: Stub) -> None:
-    stub("sortal.review.loading.load_run", "the run")
+    stub("sortal.reviews.loading.load_run", "the run")
     drawn = stub("sortal.research.figures.draw", figures.FiguresResult(out=Path("o"), files=(), left_out={}))
     for words in ("tsne legacy", "tsne,legacy", "tsne, legacy", "tsne --which legacy"):
         assert invoke("figures", "r", "--which", *words.split()).code == 0

@@ -29,7 +29,7 @@ from sortal.cli import app, predict
 from sortal.discovery import prediction
 from sortal.discovery.forecast import PredictionForecast
 from sortal.discovery.prediction import Prediction
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import Candidate
 
 NASTY = '=1+1, "a"\n\x1b[31m.png'
@@ -57,7 +57,7 @@ def test_predict_prints_a_summary_and_writes_the_table_where_it_is_asked_to(
     printed = invoke(*tokens, "--csv", "-")
     assert (printed.code, printed.err) == (0, "")
     header, *rows = csv.reader(io.StringIO(printed.out, newline=""), strict=True)
-    assert header == list(prediction.COLUMNS)
+    assert header == list(prediction.PREDICTED_COLUMNS)
     assert sorted(row[0] for row in rows) == sorted([f"'{NASTY}", *files])
     with redirect_stdout(Terminal()) as terminal, redirect_stderr(io.StringIO()):
         assert app.main([*map(str, tokens), "--csv", "-"]) == 0

@@ -16,7 +16,7 @@ from sortal.research.figures import FiguresResult
 
 
 def test_export_options_reach_the_library(stub: Stub) -> None:
-    loaded = stub("sortal.review.loading.load_run", "the run")
+    loaded = stub("sortal.reviews.loading.load_run", "the run")
     asked = stub("sortal.exchange.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
     for name in FORMATS:
         assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", NOTE)
@@ -43,7 +43,7 @@ def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, mo
 
 
 def test_figures_options_reach_the_library(stub: Stub) -> None:
-    stub("sortal.review.loading.load_run", "the run")
+    stub("sortal.reviews.loading.load_run", "the run")
     drawn = figures.FiguresResult(out=Path("o"), files=(Path("o/a.png"),), left_out={"legacy": "No truth."})
     asked = stub("sortal.research.figures.draw", drawn)
     assert invoke("figures", "r") == Done(0, "o/a.png\nLeft out: legacy. No truth.\n", NOTE)

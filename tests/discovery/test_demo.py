@@ -20,7 +20,7 @@ from sortal.errors import InputError
 from sortal.images.datasets import digits
 from sortal.images.reading import read_images
 from sortal.metrics import Accuracy, accuracy
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.system import workers
 from sortal.system.progress import Runtime
 

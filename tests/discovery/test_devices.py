@@ -30,8 +30,8 @@ from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.select import choose
 from sortal.research.benchmark.task import Task
-from sortal.review.effects import Review
-from sortal.review.loading import load_run
+from sortal.reviews.history import Review
+from sortal.reviews.loading import load_run
 from sortal.system.progress import Runtime
 
 THERE = Runtime(device=accelerator.NAME, workers=1)

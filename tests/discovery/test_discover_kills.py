@@ -27,7 +27,7 @@ from sortal.discovery import stages
 from sortal.learning import checkpoint
 from sortal.learning.step import TrainingStep
 from sortal.learning.train import train
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.storage import peek
 from sortal.system.files import is_pending
 from sortal.system.progress import Progress

@@ -18,9 +18,9 @@ from sortal.discovery.earlier import Wanted, folders_of, retraining
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, discover
 from sortal.errors import InputError
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts
-from sortal.runs.storage import FORMAT
+from sortal.runs.storage import RUN_FORMAT
 
 KMEANS: dict[str, Any] = {"method": "kmeans", "backbone": "convnet", "n_init": 2}
 
@@ -84,7 +84,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def finished(place: Path, earlier: RunFacts) -> None:
     place.mkdir(parents=True)
     place.mkdir(parents=True, exist_ok=True)
-    (place / "run.json").write_text(json.dumps({"format": FORMAT, **asdict(earlier)}))
+    (place / "run.json").write_text(json.dumps({"format": RUN_FORMAT, **asdict(earlier)}))
 
 
 def asked(images: Any, out: Any = None, *, force: bool = False, given: tuple[str, ...] = (), **settings: Any) -> Job:

@@ -24,7 +24,7 @@ from sortal.discovery.forecast import (
     K_SECONDS,
     RECORD_BYTES,
     REPORT_SECONDS,
-    START,
+    STARTING,
     RunForecast,
     Work,
     disk,
@@ -149,8 +149,8 @@ def test_stages_that_a_method_does_not_need_take_no_time(tmp_path: Path) -> None
 def test_the_time_before_the_first_stage_counts_where_it_is_known(tmp_path: Path) -> None:
     job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
     found = forecast(job, since=perf_counter() - 100)
-    assert [*found.seconds] == [START, *ORDER]
-    assert found.seconds[START] >= 100
+    assert [*found.seconds] == [STARTING, *ORDER]
+    assert found.seconds[STARTING] >= 100
 
 
 @pytest.mark.usefixtures("unmeasured")
@@ -233,7 +233,7 @@ def test_notes_warn_about_space_and_earlier_runs(tmp_path: Path, monkeypatch: py
     def planned(out: Path, disk: int, memory: int) -> RunForecast:
         usage = SimpleNamespace(free=disk)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage if Path(path) == tmp_path else real(path))
-        monkeypatch.setattr(token_cache, "free_memory", lambda: memory)
+        monkeypatch.setattr(forecasting, "free_memory", lambda: memory)
         return forecast(job_of(images, out, settings))
 
     deep = tmp_path / "deep" / "run"
@@ -307,8 +307,8 @@ def test_a_prediction_is_planned_without_changing_the_run(sorted_run: SortedRun,
         for update, since in ((False, None), (True, perf_counter() - 50))
     )
     assert [*plain.seconds] == ["pixels", "features"]
-    assert [*update.seconds] == [START, "pixels", "features", "report"]
-    assert update.seconds[START] >= 50
+    assert [*update.seconds] == [STARTING, "pixels", "features", "report"]
+    assert update.seconds[STARTING] >= 50
     assert all(each > 0 for each in (*plain.seconds.values(), *update.seconds.values()))
     assert (plain.images, plain.in_run, plain.device) == (12, len(sorted_run.run.assignments), "cpu")
     assert plain.unreadable_sample == update.unreadable_sample == ("a/1.png",)

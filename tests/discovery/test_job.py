@@ -30,7 +30,7 @@ from sortal.errors import InputError
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning.backbones import hub
 from sortal.runs.facts import ImageSource
-from sortal.runs.storage import FORMAT
+from sortal.runs.storage import RUN_FORMAT
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
@@ -76,7 +76,7 @@ def finished(place: Path, folder: str | None) -> None:
         settings=Discovery(backbone="convnet"),
     )
     place.mkdir(parents=True, exist_ok=True)
-    (place / "run.json").write_text(json.dumps({"format": FORMAT, **asdict(facts)}))
+    (place / "run.json").write_text(json.dumps({"format": RUN_FORMAT, **asdict(facts)}))
 
 
 UNLABELLED = (
@@ -233,7 +233,7 @@ def test_a_folder_with_other_content_is_refused_unless_forced(photos: Path) -> N
     ("content", "problem"),
     [
         ("{", "has a damaged run.json: Expecting property name"),
-        (json.dumps({"format": FORMAT}), "has a damaged run.json: run.json has no key 'backbone'"),
+        (json.dumps({"format": RUN_FORMAT}), "has a damaged run.json: run.json has no key 'backbone'"),
         (json.dumps({"format": "another"}), "has a run.json of another format"),
     ],
 )

@@ -32,7 +32,7 @@ from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.step import TrainingStep
 from sortal.metrics import Accuracy
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, Metrics
 from sortal.runs.run import Run
 from sortal.runs.storage import peek

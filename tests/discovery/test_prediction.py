@@ -21,14 +21,14 @@ from support.tiny_folder import CLASSES, EACH, OLD, scores_of, sort, spy
 
 from sortal.config import MethodName
 from sortal.discovery import prediction, results
-from sortal.discovery.prediction import COLUMNS, Prediction, predict
+from sortal.discovery.prediction import PREDICTED_COLUMNS, Prediction, predict
 from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.reading import read_images
 from sortal.images.store.pixel_store import PixelStore
-from sortal.review import journal
-from sortal.review.actions import Merge, Rename, Split
-from sortal.review.loading import load_run, save_run
+from sortal.reviews import journal
+from sortal.reviews.actions import Merge, Rename, Split
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, INITIAL, LOG, UNSURE, Run
 from sortal.runs.storage import HEAD
@@ -110,15 +110,15 @@ def test_further_images_are_assigned_to_the_category_of_their_class(
     assert (a.status != UNSURE).mean() > 0.8
     (tmp_path / "table.csv").write_bytes(found.to_csv())
     rows = tiny.rows_of(tmp_path / "table.csv")
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == PREDICTED_COLUMNS
     written = [(row["file_name"], row["category"], int(row["category_id"])) for row in rows]
     assert written == [*zip(a.files, named, a.category_id.tolist(), strict=True)]
     frame = found.to_pandas()
-    assert (tuple(frame.columns), frame["category"].tolist()) == (COLUMNS, named)
+    assert (tuple(frame.columns), frame["category"].tolist()) == (PREDICTED_COLUMNS, named)
     assert frame["category_id"].tolist() == a.category_id.tolist()
     summary = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert [image["file_name"] for image in summary["images"]] == [*a.files]
-    assert tuple(summary["images"][0]) == COLUMNS
+    assert tuple(summary["images"][0]) == PREDICTED_COLUMNS
     files = [str(more / file) for file in reversed(a.files)]
     again = predict(load_run(copied_run.out), files, runtime=CPU)
     assert again.assignments.files == tuple(files)

@@ -21,7 +21,7 @@ from support.tiny_methods import double_precision
 
 from sortal.errors import SortalError
 from sortal.learning.step import TrainingStep
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import Run
 
 # A method that trains in rounds and estimates k, one with a classifier, and one that does not train.

@@ -26,7 +26,7 @@ from sortal.exchange.naming import folder_names, shared_command
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.research.figures import draw
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +25,7 @@ from support.runtimes import CPU
 from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, scores_of, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe, Training
+from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe
 from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.earlier import EarlierRun
@@ -34,7 +33,7 @@ from sortal.discovery.grouping import clusters, shared_kmeans
 from sortal.discovery.grouping.clusters import estimator, match_known
 from sortal.discovery.job import Job, Origin, prepare
 from sortal.discovery.pipeline import carry_out, discover, stages_of
-from sortal.discovery.stages import held_out, set_aside, token_plan
+from sortal.discovery.stages import held_out, set_aside, token_budget
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
@@ -44,7 +43,7 @@ from sortal.learning.health import Probe
 from sortal.learning.step import TrainingStep
 from sortal.learning.token_cache import Budget
 from sortal.learning.validation import Validation
-from sortal.review.loading import save_run
+from sortal.reviews.loading import save_run
 from sortal.runs.run import INITIAL, LOG, Run
 from sortal.runs.storage import HEAD
 from sortal.system.distributed import alone
@@ -110,27 +109,18 @@ def test_no_labelled_image_more_or_less_decides_whether_any_is_held_out() -> Non
 def test_without_a_gpu_tokens_are_cached_in_a_file_if_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backbone = load_backbone("test_vit", weights="random")
-    asked = Discovery(k=6, backbone="test_vit", weights="random")
+    """They may take half of the free space."""
+    asked, usage = Discovery(k=6, backbone="test_vit", weights="random"), Mock()
     job = prepare(tiny.as_array(), None, tmp_path / "run", asked, Reading(), runtime=CPU, force=False)
-    needed, usage = 120 * 4 * 2 * math.prod(token_cache.token_shape(backbone)), Mock()
     monkeypatch.setattr(shutil, "disk_usage", usage)
-
-    def where(free: int, job: Job = job) -> tuple[Budget, str | None]:
-        usage.return_value.free = free
-        budget, planned = token_plan(job, backbone, Training(views=4), 120)
-        assert planned is not None
-        assert planned.bytes == needed
-        return budget, planned.where
-
-    assert where(100 * 2**30) == (Budget(disk=50 * 2**30, file_first=True), "file")
-    budget, place = where(needed)  # of which only half may be used
-    assert (budget.file_first, place) == (False, "memory")
+    usage.return_value.free = 2**30
+    budget = token_budget(job)
+    assert budget == Budget(disk=2**29, file_first=True)
+    for needed, where in ((2**29, "file"), (2**29 + 1, "memory")):
+        assert token_cache.plan_tokens(needed, budget, job.device, tmp_path).where == where
     (tmp_path / "shared").mkdir()
-    where(needed, replace(job, shared=tmp_path / "shared/cache"))
+    token_budget(replace(job, shared=tmp_path / "shared/cache"))
     usage.assert_called_with(tmp_path / "shared")  # the nearest existing folder
-    assert token_plan(job, backbone, Training(views=None), 120) == (Budget(), None)
-    assert token_plan(job, load_backbone("convnet"), Training(), 120) == (Budget(), None)
 
 
 def test_a_setback_of_training_is_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

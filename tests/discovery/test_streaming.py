@@ -23,7 +23,7 @@ from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings
 from sortal.learning.frozen import FrozenEncoder
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import LABELLED, Run
 
 N = 72
@@ -160,7 +160,7 @@ def test_a_review_shows_every_image(sampled: Sampled, tmp_path: Path) -> None:
 def test_what_was_read_before_a_kill_is_not_read_again(
     sampled: Sampled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "COMMIT", 0.0)
+    monkeypatch.setattr(streaming, "COMMIT_EVERY", 0.0)
     shutil.copytree(sampled.run.folder, tmp_path / "run")
     for part in ("streamed", "features"):
         shutil.rmtree(tmp_path / "run/cache" / part)

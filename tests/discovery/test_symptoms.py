@@ -7,7 +7,7 @@ from support.sample_run import sample_run
 
 from sortal.discovery.symptoms import COLLAPSED, mean_cosine
 from sortal.discovery.symptoms import symptoms as all_symptoms
-from sortal.review.questions import Question
+from sortal.reviews.questions import Question
 from sortal.runs.run import LABELLED, UNSURE, Run
 from sortal.web.report.highlights import Comparison
 

@@ -26,15 +26,16 @@ from support.sample_run import as_sorted, sample_run
 
 from sortal import __version__
 from sortal.errors import InputError
-from sortal.exchange import folders
+from sortal.exchange import image_formats
 from sortal.exchange.export import FORMATS, ExportResult, export
-from sortal.exchange.folders import LONGEST, RESERVED, Names, safe
-from sortal.exchange.format import How, LeftOut, Request, is_there, utf8
+from sortal.exchange.format import How, LeftOut, Request, is_there
+from sortal.exchange.image_formats import LONGEST_NAME, RESERVED, UniqueNames, safe
 from sortal.images.decoding import MAX_BYTES
+from sortal.images.exported import utf8
 from sortal.images.image_set import image_set
 from sortal.images.originals import digest_of
 from sortal.images.store.packing import pack
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
@@ -254,7 +255,7 @@ def test_names_are_safe_and_unique() -> None:
     made += "|Ünïcode 猫→Ünïcode 猫|two\nlines→two_lines|<script>→_script_|\u202egnp.exe→_gnp.exe|x\udce9→x_"
     for pair in made.split("|"):
         assert "→".join([pair.partition("→")[0], safe(pair.partition("→")[0])]) == pair
-    names = Names("unsure")
+    names = UniqueNames("unsure")
     taken = [names.folder(text) for text in ("cat", "CAT", "cat (2)", "cat", "Unsure")]
     assert taken == ["cat", "CAT (2)", "cat (2) (2)", "cat (3)", "Unsure (2)"]
     assert [names.file(path) for path in ("x/b.png", "y/B.PNG", "b.jpg")] == ["b.png", "B (2).PNG", "b.jpg"]
@@ -273,12 +274,12 @@ TEXTS = st.lists(
 @settings(deadline=None)
 @example(texts=["x.aaaaaaaaaaaaaaaaaaaaaaaaa", "x.png"], how="stem")
 def test_any_names_become_safe_and_distinct(texts: list[str], how: str) -> None:
-    names = Names("unsure", by_stem=how == "stem")
+    names = UniqueNames("unsure", by_stem=how == "stem")
     given_out = [(names.folder if how == "folder" else names.file)(text) for text in texts]
     keys = [os.path.splitext(name)[0] if how == "stem" else name for name in given_out]
     assert len({key.casefold() for key in [*keys, "unsure"]}) == len(keys) + 1
     for name in given_out:
-        assert 0 < len(name.encode("utf-8")) <= LONGEST
+        assert 0 < len(name.encode("utf-8")) <= LONGEST_NAME
         assert not set(name) & set('/\\:*?"<>|\0\n\r')
         assert not name.startswith((".", " "))
         assert not name.endswith((".", " "))
@@ -613,7 +614,7 @@ def test_a_file_that_is_replaced_while_it_is_exported_is_left_out(
         link(source, target)
 
     link = os.link
-    monkeypatch.setattr(folders, "is_there", replacing)
+    monkeypatch.setattr(image_formats, "is_there", replacing)
     monkeypatch.setattr(os, "link", linking)
     done = export(run, "folders", tmp_path / "out", how=how)
     assert (done.images, done.changed) == (4, ("b.png",))

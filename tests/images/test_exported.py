@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from support.decisions import apply
 from support.sample_run import as_sorted, sample_run
 
 from sortal.errors import InputError
 from sortal.exchange.export import export
-from sortal.images import datasets, label_tables
+from sortal.images import datasets
 from sortal.images.exported import MARKER
 from sortal.images.reading import read_images
-from sortal.review.actions import Accept, Action, Grow, Move, Reject, Rename
-from sortal.review.effects import apply
+from sortal.reviews.actions import Accept, Action, Grow, Move, Reject, Rename
 from sortal.runs.facts import ImageSource
-from sortal.runs.run import REVIEWED, Run
+from sortal.runs.run import Run
 
 FILES = tuple(f"{'-+'[row % 2]}{row:02d}.png" for row in range(16))  # which a spreadsheet would take for formulas
 # Row i is in category i % 4, and rows 0, 1, 12, 13 were labelled; the others follow from the review.
@@ -85,7 +85,6 @@ def test_an_exported_table_is_a_table_of_labels(run: Run, home: Path, tmp_path: 
     copied = read_images(tmp_path / "copy", labels=table)
     assert found_in(copied) == LABELS
     assert all(path.startswith(str(tmp_path)) for path in copied.paths)
-    assert {*label_tables.DECIDED} < {*REVIEWED}
 
 
 def test_edited_cells_of_an_exported_table_are_labels(run: Run, home: Path, tmp_path: Path) -> None:
@@ -133,22 +132,6 @@ def test_rows_about_images_of_other_folders_are_left_out(run: Run, home: Path, t
     assert others.paths == second.paths, "not those of the folder that all of them are in"
 
 
-def test_a_table_of_an_earlier_version_is_read_by_its_former_columns(run: Run, home: Path, tmp_path: Path) -> None:
-    export(run, "csv", tmp_path / "now.csv")
-    former = {"category": "category_name", "category_id": "category"}
-    with (tmp_path / "now.csv").open(newline="", encoding="utf-8") as file:
-        rows = [{former.get(name, name): cell for name, cell in row.items()} for row in csv.DictReader(file)]
-    columns = [name for name in rows[0] if name not in ("sorted_as", "content")]
-    for table, names in (("then.csv", columns), ("guesses.csv", ["file_name", "category", "category_name", "status"])):
-        with (tmp_path / table).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, names, extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(rows)
-    assert found_in(read_images(home / "photos", labels=tmp_path / "then.csv")) == LABELS
-    with pytest.raises(InputError, match="that Sortal has predicted, not labels"):
-        read_images(home / "photos", labels=tmp_path / "guesses.csv")
-
-
 def test_predictions_are_no_labels(tmp_path: Path, home: Path) -> None:
     (tmp_path / "t.csv").write_text("file_name,category,category_id,status,confidence\na.png,oak,0,known,0.9\n")
     with pytest.raises(InputError, match=r"that Sortal has predicted, not labels\. Add a column label"):
@@ -181,7 +164,7 @@ def test_exported_folders_are_not_taken_for_classes(run: Run, home: Path, tmp_pa
         read_images(tmp_path / "sorted", folders="reviewed")
 
 
-def test_files_moved_by_hand_are_labelled_and_a_renamed_folder_keeps_its_guesses(run: Run, tmp_path: Path) -> None:
+def test_files_moved_by_hand_are_labelled_and_so_are_those_of_a_renamed_folder(run: Run, tmp_path: Path) -> None:
     place = tmp_path / "sorted"
     export(run, "folders", place, how="copy")
     guess = next(each for each in sorted((place / "class 1").iterdir()) if int(each.name[1:3]) in (9, 13))
@@ -192,8 +175,9 @@ def test_files_moved_by_hand_are_labelled_and_a_renamed_folder_keeps_its_guesses
     other.rename(place / "maple" / other.name)
     (place / "elm").rename(place / "Ulmus")
     found = found_in(read_images(place, folders="reviewed"))
-    moved = {int(guess.name[1:3]): "class 0", 7: "maple", 2: "Ulmus"}
-    assert found == {**LABELS, **moved}
+    renamed = {int(each.name[1:3]): "Ulmus" for each in (place / "Ulmus").iterdir()}
+    assert 2 in renamed
+    assert found == {**LABELS, **renamed, int(guess.name[1:3]): "class 0", 7: "maple"}
 
 
 @pytest.mark.parametrize("format_", ["imagefolder", "fiftyone"])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.images.image_set import ImageSet, image_set, in_order
+from sortal.images.class_names import in_order
+from sortal.images.image_set import ImageSet, image_set
 
 Names = Sequence[str | None]
 

@@ -1,19 +1,13 @@
 """Tables of labels: every format gives the same columns, and every fault is located."""
 
-import csv
 import json
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import parquet
 
 from sortal.errors import InputError
@@ -125,63 +119,6 @@ def test_spaces_quotes_and_other_delimiters_in_cells_are_read(tmp_path: Path) ->
         ("file_name,label,size; weight; colour; note\na.jpg,cat,1\n", ("a.jpg", "cat")),
     ):
         assert rows(put(tmp_path, content), extra_columns="ignore") == [expected]
-
-
-@pytest.mark.parametrize(
-    "label",
-    [None, "", "\t\n\u00a0", " -1 ", "-1.0", np.int8(-1), float("nan"), pd.NaT, Decimal("nan"), pd.NA, np.ma.masked],
-    ids=repr,
-)
-def test_missing_values_and_minus_1_mean_unlabelled(label: object) -> None:
-    """pandas writes −1 as -1.0 in a column of numbers with gaps."""
-    assert label_tables.as_name(label) is None
-
-
-@pytest.mark.parametrize(
-    ("label", "name"),
-    [
-        ("\twild Cat\n", "wild Cat"),
-        (np.str_("nan"), "nan"),
-        ("00", "00"),
-        (np.uint8(7), "7"),
-        (np.float32(7), "7"),
-        (-0.0, "0"),
-        (np.float32(7.5), "7.5"),
-        (1e15, "1000000000000000"),
-        (float("inf"), "inf"),
-        pytest.param(10**400, "1" + "0" * 400, id="beyond floats"),
-        (NFD, NFC),  # names are composed, like those of folders
-        ("\udcff", "\udcff"),  # a byte that is not UTF-8, as in file names
-    ],
-)
-def test_a_label_has_one_name(label: object, name: str) -> None:
-    assert label_tables.as_name(label) == name
-    assert type(label_tables.as_name(label)) is str  # not np.str_
-
-
-def test_labels_other_than_text_and_numbers_are_refused() -> None:
-    """Otherwise there would be classes named "b'cat'" or "['cat']"."""
-    for label in (b"cat", ["cat"], {"a": 1}, np.array([1]), True, object):
-        with pytest.raises(InputError, match="A label must be text or a number, got "):
-            label_tables.as_name(label)
-    with pytest.raises(InputError, match=r"A label must be text that can be written as UTF-8, got '\\ud800'\."):
-        label_tables.as_name("\ud800")
-
-
-@given(st.text())
-def test_the_name_of_a_name_is_itself(text: str) -> None:
-    name = label_tables.as_name(text)
-    if name is not None:
-        assert label_tables.as_name(name) == name == label_tables.as_name(f"  {text}\n")
-        assert name == normalize("NFC", text.strip())
-
-
-@given(st.integers(-(10**20), 10**20))
-def test_a_whole_number_is_the_same_class_as_an_int_a_float_or_text(number: int) -> None:
-    name = None if number == -1 else str(number)
-    assert label_tables.as_name(number) == label_tables.as_name(str(number)) == name
-    if abs(number) < 2**53:
-        assert label_tables.as_name(float(number)) == name
 
 
 def refused(path: Path, pattern: str, **options: Any) -> str:
@@ -302,18 +239,6 @@ def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = put_parquet(tmp_path, file_name=["a"], label=["x"])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     refused(path, r"needs pyarrow: pip install 'sortal\[parquet\]', or save it as CSV")
-
-
-def test_a_written_table_is_read_unchanged(tmp_path: Path) -> None:
-    path, names = tmp_path / "t.csv", [*HOSTILE, " x ", "caf\udce9.jpg"]
-    label_tables.write(path, {"file_name": names, "label": names})
-    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        assert list(csv.reader(file)) == [["file_name", "label"], *([name, name] for name in names)]
-    assert b'"caf\xe9.jpg"' in path.read_bytes()  # in the bytes of the file system
-    label_tables.write(path, {"label": HOSTILE, "file_name": HOSTILE})
-    assert rows(path) == [(name, name) for name in HOSTILE]
-    with pytest.raises(ValueError, match="shorter"):
-        label_tables.write(path, {"file_name": ["a", "b"], "label": ["x"]})
 
 
 @pytest.mark.parametrize(

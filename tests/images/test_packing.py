@@ -1,5 +1,6 @@
 """Packing: row i of a store is image i, despite kills, changes, damage and lack of space."""
 
+import builtins
 import errno
 import io
 import json
@@ -291,11 +292,11 @@ def test_packing_again_reads_and_writes_nothing(
     real = io.open
 
     def read_only(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
-        if set(mode) & set("wax+"):
+        if set(mode) & set("wax+") and Path(file).is_relative_to(store):
             raise OSError(errno.EROFS, "Read-only file system", file)
         return real(file, mode, *args, **options)
 
-    monkeypatch.setattr(io, "open", read_only)  # called by Path.open
+    monkeypatch.setattr(builtins, "open", read_only)
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
         check(pack_small(images, store, budget=0), images, bad=bad)
@@ -408,7 +409,7 @@ def test_a_run_waits_for_another_and_then_reuses_its_images(
     home(store).mkdir(parents=True)
     lock = FileLock(home(store) / ".lock")
     lock.acquire()
-    monkeypatch.setattr("sortal.system.files.POLL", 0)
+    monkeypatch.setattr("sortal.system.files.LOCK_EVERY", 0)
 
     def other(what: str, done: int, _: int) -> None:
         reports.append((what.partition(" ")[0], done))

@@ -159,12 +159,12 @@ def test_a_valid_checkpoint_exists_at_any_moment(
     """Even while the next one is written after the newest was found damaged."""
     fatal, count, newest, replace, fsync = 0, 0, [False], os.replace, os.fsync
 
-    def counted(*values: Any) -> None:
+    def counted(*values: Any, **named: Any) -> None:
         nonlocal count
         count += 1
         if count == fatal:
             raise PowerCut
-        (replace if len(values) == 2 else fsync)(*values)
+        (replace if len(values) == 2 else fsync)(*values, **named)
 
     while count >= fatal:  # until all operations succeed
         fatal, count = fatal + 1, 0

@@ -1,7 +1,5 @@
 """Tokens: cached ones match the trunk, killed runs resume, and plans respect their budgets."""
 
-import io
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +18,7 @@ from support.stores import small_store
 from torch import Tensor
 
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import token_cache, views
+from sortal.learning import frozen, token_cache, views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Draws
@@ -30,8 +28,8 @@ from sortal.learning.token_cache import (
     CachedTokens,
     InputSource,
     LiveViews,
-    Mask,
     TokenPlan,
+    ViewMask,
     cache_tokens,
     plan_tokens,
 )
@@ -197,7 +195,7 @@ def test_damaged_or_foreign_marks_and_files_of_the_wrong_size_are_not_trusted(
 
 def kept_until_killed(folder: str) -> None:
     """In a child: compute tokens in a file, and die once half of the views are done."""
-    token_cache.TOKENS_AT_ONCE, token_cache.COMMIT_SECONDS = 2, -1.0  # every piece is marked
+    token_cache.TOKENS_AT_ONCE, frozen.COMMIT_SECONDS = 2, -1.0  # every piece is marked
     kept_in(Path(folder), runtime=Runtime(progress=lambda _, done, __: die() if done == 6 else None))
 
 
@@ -270,7 +268,7 @@ def test_processes_divide_live_views_equally(size: int) -> None:
     assert_streams_join(LiveViews(trunk, store, flip=True, seed=7), parts, draws)
 
 
-def assert_streams_join(whole: InputSource, parts: Sequence[tuple[InputSource, Mask]], draws: Draws) -> None:
+def assert_streams_join(whole: InputSource, parts: Sequence[tuple[InputSource, ViewMask]], draws: Draws) -> None:
     streams = [list(source.stream(draws, 3, mask)) for source, mask in parts]
     for at, wanted in enumerate(whole.stream(draws, 3)):
         joined = torch.zeros_like(wanted)
@@ -358,45 +356,3 @@ def test_plans_state_their_size_and_place() -> None:
     assert str(TokenPlan(10**12, None)) == (
         "1,000.0 GB of tokens do not fit the budget; views are computed in every epoch"
     )
-
-
-MEMORY = "MemTotal:  32000000 kB\nMemFree:    100 kB\nMemAvailable:   1234 kB\nHugePages_Total:    0\n"
-PAGES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-@pytest.mark.parametrize(
-    ("meminfo", "free"),
-    [
-        (MEMORY, 1234 * 1024),
-        (None, PAGES // 2),
-        ("MemTotal: 5 kB\n", PAGES // 2),
-        ("MemAvailable: many kB\n", PAGES // 2),
-    ],
-)
-def test_free_memory_is_that_of_the_system_or_else_half_of_the_total(
-    monkeypatch: pytest.MonkeyPatch, meminfo: str | None, free: int
-) -> None:
-    def opened(*_: object, **__: object) -> io.StringIO:
-        if meminfo is None:
-            raise FileNotFoundError("/proc/meminfo")
-        return io.StringIO(meminfo)
-
-    assert 0 < token_cache.free_memory() <= PAGES
-    monkeypatch.setattr(token_cache, "CGROUP", ("none",) * 3)  # as outside of containers
-    monkeypatch.setattr(token_cache, "open", opened, raising=False)
-    assert token_cache.free_memory() == free
-    monkeypatch.delattr(os, "sysconf")
-    assert token_cache.free_memory() == (free if meminfo == MEMORY else 2**32)
-
-
-@pytest.mark.parametrize(("limit", "free"), [("1000", 520), ("400", 0), ("max", 10**6)])
-def test_the_free_memory_of_a_container_is_the_rest_of_its_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, free: int
-) -> None:
-    """600 bytes are used, of which 50 and 70 are file caches that can be reclaimed."""
-    written = {"max": limit, "current": "600", "stat": "anon 9\nactive_file 50\ninactive_file 70\n"}
-    for name, text in written.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(token_cache, "CGROUP", [tmp_path / name for name in written])
-    monkeypatch.setattr(token_cache, "_free_in_machine", lambda: 10**6)
-    assert token_cache.free_memory() == free

@@ -47,7 +47,7 @@ from sortal.research.benchmark.select import choose
 from sortal.research.benchmark.sweep import SweepResult
 from sortal.research.benchmark.task import Data, Task, read
 from sortal.research.benchmark.task import run as run_task
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.facts import SplitScores
 from sortal.runs.run import Run
 from sortal.system.distributed import alone

@@ -22,7 +22,7 @@ from sortal.research.benchmark.aggregate import Figure
 from sortal.research.benchmark.presets import PRESETS
 from sortal.research.benchmark.records import KRecord, Record, RequestedK
 from sortal.research.benchmark.tables import FILE, MARKER, Table, csv, document, markdown, tables, write
-from sortal.runs.tables import read
+from sortal.system.csv_tables import read
 from sortal.system.files import LOCK, replace_all
 
 # All 50, 52, 57: mean 53, deviations −3, −1, 4, so the sd is √(26 / 2) = 3.606; Old is always 60;

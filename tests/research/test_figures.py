@@ -31,7 +31,7 @@ from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.research import figures
 from sortal.research.figures import FIGURES, FiguresResult, LeftOutError, attention, draw, samples, scatter, style, tsne
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import INITIAL, Run
 from sortal.system.progress import Runtime

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.decisions import apply
 from support.sample_run import HOSTILE as NAMES
 from support.sample_run import sample_metrics, sample_run
 
@@ -25,17 +24,16 @@ from sortal.config import Ranks, Recipe, Training
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import image_set
-from sortal.review.actions import Rename
-from sortal.review.effects import apply
-from sortal.review.loading import load_run, save_run
-from sortal.runs import storage, tables
+from sortal.reviews.actions import Rename
+from sortal.reviews.loading import load_run, save_run
+from sortal.runs import arrays, storage
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
 from sortal.runs.storage import check_features, peek
 from sortal.system import cache
+from sortal.system import csv_tables as tables
 from sortal.system import files as system_files
 from sortal.system.files import lock_folder, write_atomically
-from sortal.system.text import FORMULA as ESCAPED
 
 TROUBLE = (
     """=HYPERLINK("x")|-1|\ttab|''=1|a,b;"c"|lone\rreturn|both\r\n| spaces |\x85\x0b\x0c\x1c|\ufeffmark|NA|nan|0012"""
@@ -45,7 +43,6 @@ REJECTED = frozenset({("00ff", 1)})
 HALF = tuple(name if row % 2 else None for row, name in enumerate(HOSTILE))
 TABLES = (storage.ASSIGNMENTS, storage.CATEGORIES, storage.QUARANTINE, storage.CANDIDATES)
 FORMULA = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r", "\n")  # characters that start one, for some program
-CELLS = st.builds(str.__add__, st.sampled_from(["", "'", *FORMULA]), st.text(st.characters(codec="utf-8"), max_size=20))
 FACTS: dict[str, Any] = {"images": (ImageSource(folder="/photos", images=0, paths={}),), "notes": ("Ä\udcff",)}
 SCORES = sample_metrics(np.arange(9), np.arange(9), 4, np.zeros(9, dtype=bool), "abcdefghi")
 CANDIDATE = Candidate(id=1, files=("a",), folders=(1,), nearest_id=0)
@@ -179,26 +176,6 @@ def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(t
     for row in raw_cells(wrote.folder / storage.ASSIGNMENTS):
         kinds = [str, str, str, str, float, str, float, float, str, float, float, str, float, str]
         assert [type(cell) for cell in row] == kinds
-
-
-@given(st.lists(st.tuples(CELLS, CELLS), max_size=8))
-def test_any_text_is_read_unchanged_and_none_is_a_formula(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
-) -> None:
-    path = tmp_path_factory.mktemp("cells") / "table.csv"
-    columns = [("a", [row[0] for row in rows]), ("b", [row[1] for row in rows])]
-    path.write_bytes(tables.table(columns))
-    assert tables.read(path) == dict(columns)
-    assert not [cell for row in raw_cells(path) for cell in row if str(cell).startswith(FORMULA)]
-
-
-def test_only_cells_that_look_like_formulas_are_escaped() -> None:
-    for first in ESCAPED:
-        assert tables.safe_cell(f"{first}1") == f"'{first}1"
-    assert {*FORMULA, "'"} <= {*ESCAPED}
-    values: list[Any] = ["a=1", " =", None, -1, np.int64(-1), -0.5, np.float64(1 / 3), np.nan, np.inf, np.str_("=")]
-    found = [tables.safe_cell(value) for value in values]
-    assert found == ["a=1", " =", "", -1, -1, -0.5, 0.333333, "", "", "'="]
 
 
 def test_a_single_category_an_empty_category_and_very_long_names_are_loaded_unchanged(tmp_path: Path) -> None:
@@ -372,48 +349,6 @@ def test_the_order_of_the_table_of_categories_does_not_matter(tmp_path: Path) ->
         load_run(tmp_path)
 
 
-def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
-    """Categories had no ids: the first rows were the known ones, and run.json had the weights of centres."""
-    wrote = a_run(tmp_path, list("abcd"), metrics=SCORES, category=[0, 1, 1, 1])
-    save_run(wrote)
-    about = json.loads((tmp_path / "run.json").read_text())
-    del about["next_id"]
-    about |= {"format": "sortal run 1", "centre_sizes": [1, 3], "classes": ["one"]}
-    (tmp_path / "run.json").write_text(json.dumps(about))
-    confidence = json.loads((tmp_path / storage.CONFIDENCE).read_text())
-    del confidence["stability"], confidence["exponent"]
-    confidence |= {"strangers": 0.5, "surest": 2.0}
-    confidence |= {"calibrated": True, "known": 1, "usual_distance": confidence.pop("usual")}
-    (tmp_path / storage.CONFIDENCE).write_text(json.dumps(confidence))
-    metrics = json.loads((tmp_path / storage.METRICS).read_text())
-    for each in metrics["reliability"]:
-        each["from"], each["to"] = each.pop("low"), each.pop("high")
-    (tmp_path / storage.METRICS).write_text(json.dumps(metrics))
-    table = tables.read(tmp_path / storage.CATEGORIES)
-    del table["centre"], table["centre_images"], table["former"]
-    (tmp_path / storage.CATEGORIES).write_bytes(tables.table([*table.items()]))
-    assert_same(wrote, load_run(tmp_path))
-    save_run(load_run(tmp_path))
-    assert_same(wrote, load_run(tmp_path))
-
-
-def test_runs_whose_tables_have_ids_under_the_names_of_names_are_read(tmp_path: Path) -> None:
-    """The tables had `category` (id) and `category_name`; now they have `category_id` and `category`, and so on."""
-    wrote = hostile_run(tmp_path)
-    save_run(wrote)
-    former = {"category": "category_name", "next_category": "", "nearest": "nearest_name"}
-    for name in (storage.ASSIGNMENTS, storage.CATEGORIES, storage.CANDIDATES, storage.REJECTED):
-        columns = {former.get(column, column): cells for column, cells in tables.read(tmp_path / name).items()}
-        columns.pop("", None)
-        table = [(column.removesuffix("_id"), cells) for column, cells in columns.items()]
-        assert any(column.endswith("_id") for column in columns), name
-        (tmp_path / name).write_bytes(tables.table(table))
-    assert_same(wrote, load_run(tmp_path))
-    save_run(load_run(tmp_path))
-    assert tables.read(tmp_path / storage.REJECTED).keys() == {"content", "category_id"}
-    assert_same(wrote, load_run(tmp_path))
-
-
 def test_a_folder_without_a_run_is_refused_and_left_alone(tmp_path: Path) -> None:
     foreign, damaged = "has a run.json of another format", "has a damaged run.json: "
     contents = {b"[]": foreign, b"null": foreign, b"{}": foreign, b'{"format": "sortal run 3"}': foreign}
@@ -435,7 +370,7 @@ def test_a_folder_without_a_run_is_refused_and_left_alone(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "run.json"]
 
 
-REQUIRED = (*TABLES[:3], storage.K, storage.CONFIDENCE, storage.FEATURES, storage.CENTRES)
+REQUIRED = (*TABLES[:3], storage.K, storage.CONFIDENCE, arrays.FEATURES, storage.CENTRES)
 OPTIONAL = (storage.METRICS, storage.CANDIDATES, storage.HEAD, storage.REJECTED)
 
 
@@ -507,7 +442,7 @@ def test_pickles_and_a_missing_head_are_damage(sound: Path) -> None:
     """Without its head, a classifier would silently assign images to the nearest centre."""
     buffer = io.BytesIO()
     np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
-    kinds = ((storage.FEATURES, "Python objects in dtype"), (storage.CENTRES, "Python objects in dtype"))
+    kinds = ((arrays.FEATURES, "Python objects in dtype"), (storage.CENTRES, "Python objects in dtype"))
     for name, why in (*kinds, (storage.HEAD, "Python objects in dtype")):
         message = damage_report(sound, name, buffer.getvalue())
         assert why in message
@@ -581,27 +516,10 @@ def test_the_summary_of_a_run_is_json() -> None:
     assert (found.report, found.cache) == (Path("x/report.html"), Path("x/cache"))
 
 
-def test_the_cache_of_a_run_is_in_its_folder_whatever_run_json_says(tmp_path: Path) -> None:
-    """A run of a benchmark used to name the folder that its runs share."""
-    victim, shared, place = tmp_path / "victim", tmp_path / "cache" / "photos", tmp_path / "gcd" / "run"
-    victim.mkdir()
-    shared.parent.mkdir()
-    os.symlink(victim, shared)
-    save_run(hostile_run(place))
-    about = json.loads((place / "run.json").read_text())
-    assert "cache" not in about
-    (place / "run.json").write_text(json.dumps({**about, "cache": str(shared)}))
-    found = load_run(place)
-    assert found.cache == place / "cache"
-    save_run(found)
-    assert json.loads((place / "run.json").read_text()).keys() == about.keys()
-
-
 @pytest.mark.parametrize("kind", ["folder", "nothing", "file"])
 def test_a_cache_that_is_not_a_folder_of_the_run_is_refused(tmp_path: Path, kind: str) -> None:
     place, victim = tmp_path / "run", tmp_path / "victim"
     save_run(hostile_run(place))
-    loaded = load_run(place)
     if kind == "folder":
         victim.mkdir()
     if kind == "file":
@@ -609,12 +527,18 @@ def test_a_cache_that_is_not_a_folder_of_the_run_is_refused(tmp_path: Path, kind
     else:
         os.symlink(victim, place / "cache")
     words = "cache' is a file in the place" if kind == "file" else "cache' is a link to '.*victim', but Sortal keeps"
-    with pytest.raises(InputError, match=words):
-        load_run(place)
-    with pytest.raises(InputError, match=words):
-        _ = loaded.cache
+    uses: tuple[Callable[[Path], object], ...] = (
+        lambda path: cache.save(path, 1),
+        lambda path: cache.load_arrays(path),
+        lambda path: write_atomically(path, b"1"),
+        lambda path: lock_folder(path).__enter__(),
+    )
+    for use in uses:
+        with pytest.raises(InputError, match=words):
+            use(load_run(place).cache / "k" / "1.json")
     with pytest.raises(InputError, match=words), lock_folder(place):
-        pass
+        pytest.fail("it was locked")
+    assert not victim.exists() or not [*victim.iterdir()]
 
 
 def test_paths_lie_in_the_folder_of_the_images_unless_recorded_otherwise() -> None:

@@ -1,7 +1,7 @@
 """Run functions in child processes that start at once and may be killed at any moment.
 
-A server process imports the heavy libraries once and forks a child for each call. It computes nothing itself: torch's
-threads do not survive a fork.
+A server process imports the heavy libraries and all modules of Sortal once, and forks a child for each call. It
+computes nothing itself: torch's threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -158,8 +159,12 @@ _OUT = 1
 
 def _serve() -> None:
     global _OUT
-    for library in LIBRARIES:
-        importlib.import_module(library)
+    import sortal
+
+    ours = [module.name for module in pkgutil.walk_packages(sortal.__path__, "sortal.")]
+    for name in (*LIBRARIES, *ours):
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
     _OUT = os.dup(1)
     os.dup2(2, 1)  # what children print is not for the test
     say("ready")

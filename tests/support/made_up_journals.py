@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from sortal.errors import InputError
-from sortal.review import actions, journal
-from sortal.review.effects import Review
+from sortal.reviews import actions, journal
+from sortal.reviews.history import Review
 from sortal.runs.run import Run
 
 IDS = (*range(9), -1, 2**40, 10**30)
@@ -20,7 +20,7 @@ KEYS = ("", "a", "b", "b.1", "c.x.1", IMPORTED)
 
 
 def put(path: Path, run: Run, lines: Sequence[dict[str, Any]]) -> Path:
-    header = {"format": journal.FORMAT, "run": journal.run_key(run.facts)}
+    header = {"format": journal.JOURNAL_FORMAT, "run": journal.run_key(run.facts)}
     path.write_text("".join(f"{json.dumps(each)}\n" for each in (header, *lines)))
     return path
 

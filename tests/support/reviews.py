@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from sortal.discovery.reviewing.advice import Advice
 from sortal.images.originals import Originals
-from sortal.review import journal
-from sortal.review.loading import load_run, save_run
-from sortal.review.session import Session
+from sortal.reviews import journal
+from sortal.reviews.loading import load_run, save_run
+from sortal.reviews.session import Session
 from sortal.runs.run import DECISIONS, Run
 from sortal.web.app.server import Server
 from support.sample_run import place, sample_run

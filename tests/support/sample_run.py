@@ -32,7 +32,7 @@ from sortal.runs.facts import (
     TriedK,
 )
 from sortal.runs.projection import Mapper
-from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, UNSURE, Assignments, Candidate, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category, Run
 from sortal.system import cache
 
 Array: TypeAlias = NDArray[Any]
@@ -95,7 +95,7 @@ def sample_run(
         distance=distance,
         next_category_id=following,
         next_distance=next_distance,
-        reviewed=np.full(images, OPEN),
+        reviewed=np.zeros(images, dtype=np.int64),
     )
     made = [
         Category(id=each, name=names[each], kind="known" if each < known else "new", weight=int((at == each).sum()))

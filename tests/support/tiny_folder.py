@@ -203,13 +203,18 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def strict_json(path: Path) -> Any:
-    """What a JSON file says, which must be JSON to everybody: NaN and Infinity are not."""
+def parse_strictly(text: str) -> Any:
+    """Return what JSON says, which must be JSON to everybody: NaN and Infinity are not."""
 
     def refuse(word: str) -> NoReturn:
-        raise AssertionError(f"{path.name} holds {word}")
+        raise AssertionError(f"JSON holds {word}")
 
-    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    return json.loads(text, parse_constant=refuse)
+
+
+def strict_json(path: Path) -> Any:
+    """What a JSON file says, which must be JSON to everybody."""
+    return parse_strictly(path.read_text(encoding="utf-8"))
 
 
 def contents(folder: Path, *, but: Iterable[str] = ("cache", ".lock")) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ import torch
 from sortal.config import Contrast, Training
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import health, token_cache
+from sortal.learning import frozen, health, token_cache
 from sortal.learning import train as training
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
@@ -130,7 +130,7 @@ def perform_in_child(job: dict[str, Any], fatal: int | None = None, waits: bool 
     It dies before the file operation of number `fatal`; one that `waits` to be killed does so after its last step.
     """
     # Every piece is marked, so that a kill finds tokens half done.
-    token_cache.TOKENS_AT_ONCE, token_cache.COMMIT_SECONDS = 32, -1.0
+    token_cache.TOKENS_AT_ONCE, frozen.COMMIT_SECONDS = 32, -1.0
     os.fsync = lambda fd: None  # waiting for the disk takes longer than all the rest
     operations = count_operations(["replace", "fsync", "unlink"], fatal)
 

@@ -13,7 +13,7 @@ import pytest
 
 from sortal.errors import InputError
 from sortal.system.files import lock_folder, replace_all, write_atomically
-from sortal.system.held_folders import ReplacedError, open_held
+from sortal.system.open_folder import ReplacedError, open_held
 
 
 def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:

@@ -78,11 +78,11 @@ def test_a_shared_file_that_another_computer_holds_is_waited_for(tmp_path: Path)
     file, opened, flags = tmp_path / "file", os.open, []
     file.write_bytes(b"123")
 
-    def held(path: str, how: int) -> int:
+    def held(path: str, how: int, mode: int) -> int:
         flags.append(how)
         if how & os.O_NONBLOCK:
             raise BlockingIOError
-        return opened(path, how)
+        return opened(path, how, mode)
 
     with patch("os.open", held), open_regular(file) as found:
         assert found.read() == b"123"

@@ -12,7 +12,8 @@ import pytest
 from support.fork_server import KILLED, ForkServer, die
 
 from sortal.errors import InputError
-from sortal.system.files import CACHE, NEXT, lock_folder
+from sortal.system.files import lock_folder
+from sortal.system.open_folder import CACHE, NEXT, make_folder, open_folder
 from sortal.system.temporary import is_temporary, sweep, sweep_below, temporary_file, temporary_folder
 
 
@@ -23,7 +24,7 @@ def names(folder: Path) -> list[str]:
 def own_and_die(folder: str, kind: str) -> None:
     """In a child: die with a temporary file or folder."""
     if kind == "file":
-        with temporary_file(Path(folder)) as file:
+        with open_folder(Path(folder)) as here, temporary_file(here) as (_, file):
             file.write(b"half")
             file.flush()
             die()
@@ -43,13 +44,13 @@ def test_what_a_killed_process_left_is_swept(fork_server: ForkServer, tmp_path: 
 
 
 def test_what_a_process_owns_is_not_swept(tmp_path: Path) -> None:
-    with temporary_file(tmp_path) as file, temporary_folder(tmp_path) as folder:
+    with open_folder(tmp_path) as here, temporary_file(here) as (name, _), temporary_folder(tmp_path) as folder:
         (folder / "a").touch()
         before = names(tmp_path)
         sweep(tmp_path)
         sweep_below(tmp_path)
         assert names(tmp_path) == before
-        os.replace(file.name, tmp_path / "moved")
+        here.replace(name, "moved")
     assert names(tmp_path) == ["moved"]
 
 
@@ -95,7 +96,7 @@ def test_a_mark_that_names_nothing_or_stands_for_too_much_stops_nobody(tmp_path:
             with lock_folder(run):
                 pass
         assert names(tmp_path / "name") == [".lock"]
-        with pytest.raises(InputError, match="folders deep"), lock_folder(tmp_path / "next"):
+        with pytest.raises(InputError, match="too many folders within folders"), lock_folder(tmp_path / "next"):
             pass
     finally:
         subprocess.run(["rm", "-rf", deep, tmp_path / "next"], check=True)  # which shutil.rmtree cannot
@@ -145,20 +146,25 @@ def test_a_cache_that_is_a_link_is_not_swept(tmp_path: Path) -> None:
     run.mkdir()
     (victim / MARK).touch()
     os.symlink(victim, run / CACHE)
-    sweep_below(run / CACHE)
+    with pytest.raises(InputError, match=r"cache' is a link to "):
+        sweep_below(run / CACHE)
     with pytest.raises(InputError, match=r"cache' is a link to "), lock_folder(run):
-        pass
+        pytest.fail("it was locked")
     assert names(victim) == [MARK]
 
 
-def test_what_a_sweep_brings_back_is_checked_for_links(tmp_path: Path) -> None:
+def test_links_in_what_a_sweep_brings_back_are_not_followed(tmp_path: Path) -> None:
     victim, run = tmp_path / "victim", tmp_path / "run"
     victim.mkdir()
+    (victim / MARK).touch()
     old = plant_leftovers(run, CACHE)
     old.mkdir()
     os.symlink(victim, old / "pixels")
-    with pytest.raises(InputError, match=r"pixels' is a link to "), lock_folder(run):
-        pass
+    with lock_folder(run):
+        assert (run / CACHE / "pixels").is_symlink()
+        with pytest.raises(InputError, match=r"pixels' is a link to "):
+            make_folder(run / CACHE / "pixels" / "more")
+    assert names(victim) == [MARK]
 
 
 def test_a_mark_that_is_replaced_while_it_is_swept_leads_nowhere(

@@ -12,7 +12,7 @@ from sortal.system.text import plain, plural, shorten
 
 if TYPE_CHECKING:
     from sortal.exchange.importing import ImportResult
-    from sortal.review.journal import Decision
+    from sortal.reviews.history import Decision
 
 DECISIONS_EXAMPLES = """\
 Examples:
@@ -40,13 +40,13 @@ def list_decisions(run: RunFolder, *, json: Json = False) -> None:
     run is updated or sorted again, they become part of it, and the file is kept
     as decisions-1.jsonl, decisions-2.jsonl and so on.
     """
-    from sortal.review import journal
-    from sortal.review.loading import load_run
+    from sortal.reviews import journal
+    from sortal.reviews.loading import load_run
     from sortal.runs.run import DECISIONS
 
     found = load_run(run, raw=True)
     lines = journal.read(run / DECISIONS, found.facts)
-    listed = [*zip(lines, journal.in_words(found, lines), strict=True)]
+    listed = [*zip(lines, journal.replay(found, lines).words, strict=True)]
     if json:
         print_json([{**each.to_json(), "words": words} for each, words in listed])
     elif listed:
@@ -68,7 +68,7 @@ def merge(
     What contradicts one of your decisions is not carried out, but kept in the
     list as disputed. Joining the same file again adds only what is new in it.
     """
-    from sortal.review import joining
+    from sortal.reviews import joining
 
     added, words = joining.merge(run, other)
     if json:
@@ -109,7 +109,6 @@ def print_imported(found: "ImportResult") -> None:
     print(f"{plural(found.images, 'image')} in {plain(found.file)} ({found.format}): {count} added.")
     print_list("Added", added)
     print_list("Not carried out", _sentences(found.decisions, found.words, disputed=True))
-    print_list("Names taken for others", [f"{line(name)} → {line(meant)}" for name, meant in found.respelt.items()])
     print_list("Left out, not in the run", [line(file) for file in found.missing])
     print_list("Left out, with several categories", [line(file) for file in found.disagreeing])
     if found.unchanged:

@@ -65,7 +65,7 @@ def export(
     """
     with printing.runtime("Reading the run") as runtime:
         from sortal.exchange.export import export
-        from sortal.review.loading import load_run
+        from sortal.reviews.loading import load_run
 
         options: Any = {"how": how, "force": force, "absolute_paths": absolute_paths}
         written = export(load_run(run), format, out, **options, runtime=runtime)
@@ -148,7 +148,7 @@ def figures(
     """
     with printing.runtime("Reading the run", device, workers) as runtime:
         from sortal.research.figures import draw
-        from sortal.review.loading import load_run
+        from sortal.reviews.loading import load_run
 
         names = None if which is None else split(which)
         options: Any = {"which": names, "images": images, "seed": seed, "cache": cache, "force": force}

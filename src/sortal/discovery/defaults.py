@@ -10,8 +10,8 @@ EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would
 # Without a GPU, a few hundred images are to take minutes: few views, and about as many steps for any collection up to
 # that size. On 585 flowers these find 16 of 16 classes in 8 minutes on two cores, with 97% of the images right.
 VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (20, 150), 12_000  # the fewest and the most epochs, and images in all
-FEW = 2000  # images
-NEIGHBOURS = 8  # that Sortal's method averages features with
+FEW_IMAGES = 2000  # below which training takes fewer epochs
+SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES: dict[str, Losses] = {
     "gcd": config.TINY_CONTRAST,
     "simgcd": config.TINY_DISTILLATION,
@@ -38,7 +38,7 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
         losses=losses.get(method),
         clustering="head" if method in config.CLASSIFIERS else "semi-supervised",
         estimate_on="learned" if method in ("gcd", "sortal") else "raw",
-        neighbours=NEIGHBOURS if method == "sortal" else 0,
+        neighbours=SMOOTHING_NEIGHBOURS if method == "sortal" else 0,
     )
 
 
@@ -50,7 +50,7 @@ def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
         fewest, most = EPOCHS_ON_CPU
         usual = replace(usual, epochs=min(max(STEPS_ON_CPU // max(n_images, 1), fewest), most), views=VIEWS_ON_CPU)
     elif settings.method != "sortal":
-        usual = replace(usual, epochs=EPOCHS if n_images >= FEW else FEWER_EPOCHS)
+        usual = replace(usual, epochs=EPOCHS if n_images >= FEW_IMAGES else FEWER_EPOCHS)
     return replace(
         usual,
         epochs=usual.epochs if settings.epochs == AUTO else settings.epochs,
@@ -71,7 +71,8 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
             "views take about six times as long."
         )
     elif chosen and on_gpu and settings.method != "sortal":
-        why = "as in the paper" if training.epochs == EPOCHS else f"for fewer than {FEW:,} images (the paper: {EPOCHS})"
+        few = f"for fewer than {FEW_IMAGES:,} images (the paper: {EPOCHS})"
+        why = "as in the paper" if training.epochs == EPOCHS else few
         found.append(f"Training for {plural(training.epochs, 'epoch')}, {why}.")
     if mostly_tiny and settings.backbone != CONVNET and trains:  # untrained, it is useless
         found.append(f"Most images are tiny; the backbone {CONVNET}, trained on them alone, may sort them better.")

@@ -22,10 +22,10 @@ from sortal.metrics import Accuracy, accuracy
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
 
-SIDE = 8  # of the images, in pixels
+DIGIT_SIDE = 8  # of the images, in pixels
 K_MAX = 100
-IMAGES = "images"  # folder of the digits within the run's
-OUT = "digits-run"
+IMAGES_FOLDER = "images"  # folder of the digits within the run's
+DEMO_FOLDER = "digits-run"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +50,7 @@ class DemoResult:
 
 
 def run(
-    out: str | os.PathLike[str] = OUT,
+    out: str | os.PathLike[str] = DEMO_FOLDER,
     *,
     k: int | Auto = AUTO,
     labelled: float = 0.5,
@@ -60,7 +60,7 @@ def run(
 ) -> DemoResult:
     """Write the digits as files into the folder of the run, sort them, and cluster their pixels for comparison."""
     start = perf_counter()
-    folder = Path(out) / IMAGES
+    folder = Path(out) / IMAGES_FOLDER
     check_output_folder(Path(out), [os.path.abspath(folder)], is_array=False, force=False)  # before writing into it
     runtime.progress("Writing images", 0, 0)
     images = _images(folder, labelled, seed)
@@ -89,9 +89,9 @@ def run(
 
 def grey_pixels(images: ImageSet, folder: Path) -> NDArray[np.float32]:
     """Return the images as L2-normalised grey pixels, (n, 64), packed into `folder`."""
-    store = pack(images, folder, settings=Settings(shorter_side=SIDE))
+    store = pack(images, folder, settings=Settings(shorter_side=DIGIT_SIDE))
     rows = np.arange(len(store))
-    x = store.crops(rows, 0 * rows, 0 * rows, SIDE)[..., 0].reshape(len(store), -1).astype(np.float32)
+    x = store.crops(rows, 0 * rows, 0 * rows, DIGIT_SIDE)[..., 0].reshape(len(store), -1).astype(np.float32)
     unit: NDArray[np.float32] = x / np.linalg.norm(x, axis=1, keepdims=True)
     return unit
 

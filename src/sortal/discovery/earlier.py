@@ -12,7 +12,7 @@ import numpy as np
 
 from sortal.config import CLASSIFIERS, Discovery, Reading
 from sortal.images.image_set import ImageSet
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts, Update
 from sortal.runs.run import Run
 from sortal.system import cache as stages

@@ -6,7 +6,6 @@ Whatever is not measured takes little time, which is proportional to the work by
 import json
 import math
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from sortal.discovery.grouping.rounds import epochs_of_rounds
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
 from sortal.discovery.rates import Measurements, measure, measure_step
-from sortal.discovery.sampling import TABLE_BYTES, free_disk, learned_part, remedies
+from sortal.discovery.sampling import TABLE_BYTES, learned_part, remedies
 from sortal.errors import InputError, Remedy, Spelling
 from sortal.images.reading import read_images
 from sortal.learning import token_cache
@@ -34,11 +33,12 @@ from sortal.learning.features import LARGEST_FEATURE_FILE
 from sortal.learning.health import PROBED_IMAGES
 from sortal.learning.methods import Method, make
 from sortal.learning.token_cache import TokenPlan
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import MODEL
 from sortal.system.device import choose_compute, choose_device, name_of
+from sortal.system.mapped_arrays import LARGE_ARRAY
 from sortal.system.progress import Runtime
-from sortal.system.scratch import LARGE
+from sortal.system.resources import free_disk, free_memory
 from sortal.system.text import byte_sizes, duration, plural
 from sortal.web.report import report
 
@@ -52,7 +52,7 @@ RECORD_BYTES = 3000  # of memory for each image: names, digests, places, and the
 LONG = 3600  # seconds from which a forecast names quicker settings
 FEWEST_SUGGESTED, SUGGESTED_SHARE = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share
 FEWEST_VIEWS = 2  # of each image that are suggested
-START = "start"  # the time before the first stage, beside those of the stages
+STARTING = "start"  # the time before the first stage, beside those of the stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
     settings, recipe, n = job.settings, job.recipe, len(job.images)
     notes: list[str] = []
     backbone = _load_backbone(settings, notes)
-    started = {} if since is None else {START: round(perf_counter() - since, 3)}
+    started = {} if since is None else {STARTING: round(perf_counter() - since, 3)}
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
     views, tokens = _planned_views(job, backbone, training, notes)
     known, k = job.images.known, _expected_k(job)
@@ -154,7 +154,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         tokens=tokens,
         memory=memory(work, measured, tokens),
         disk=disk(work, measured, model_bytes(backbone, method), tokens),
-        free_disk=free_disk(job),
+        free_disk=free_disk(job.cache),
         seconds=started | seconds(stages_of(whole), work, measured),
         notes=(),
         unreadable_sample=measured.unreadable,
@@ -176,7 +176,7 @@ def forecast_prediction(
     found, read = load_run(run), read_images(images, folders="ignore", need_labels=False)
     backbone, device = load_backbone(str(found.folder / f"{MODEL}.json")), choose_device(runtime.device, None)
     n, before = len(read), len(found.assignments)
-    each = {} if since is None else {START: perf_counter() - since}
+    each = {} if since is None else {STARTING: perf_counter() - since}
     limit = found.facts.settings.max_pixels if max_pixels is None else max_pixels
     measured = measure(read, backbone.to(device), found.facts.precision, runtime, max_pixels=limit)
     each |= {"pixels": n * measured.decode, "features": n * measured.view}
@@ -189,7 +189,7 @@ def forecast_prediction(
         backbone=backbone.spec.name,
         device=name_of(device),
         disk=round(n * (measured.stored + (1 + update) * FEATURE_BYTES * backbone.spec.width + TABLE_BYTES)),
-        free_disk=shutil.disk_usage(found.folder).free,
+        free_disk=free_disk(found.folder),
         seconds={name: round(value, 3) for name, value in each.items()},
         unreadable_sample=measured.unreadable,
     )
@@ -233,12 +233,13 @@ def _planned_views(
     job: Job, backbone: Backbone, training: Training, notes: list[str]
 ) -> tuple[int | None, TokenPlan | None]:
     """Return how many views of each image are cached, and where; None for new views in every epoch."""
-    _, tokens = stages.token_plan(job, backbone, training, len(job.images))
-    if tokens is None:
+    if not training.epochs or training.views is None or not backbone.has_trunk:
         return None, None
-    views = VIEWS if isinstance(training.views, str) else training.views
+    n, views = len(job.images), VIEWS if isinstance(training.views, str) else training.views
+    needed = n * views * 2 * math.prod(token_cache.token_shape(backbone))
+    tokens = token_cache.plan_tokens(needed, stages.token_budget(job), job.device, job.cache)
     if tokens.where is None:
-        notes.append(f"{views} views of {plural(len(job.images), 'image')}: {tokens}, which is slower.")
+        notes.append(f"{views} views of {plural(n, 'image')}: {tokens}, which is slower.")
         return None, None
     return views, tokens
 
@@ -295,8 +296,8 @@ def memory(work: Work, measured: Measurements, tokens: TokenPlan | None) -> int:
     """Return the peak memory: that of the process, and of the stage that adds most to it."""
     rows = FEATURE_BYTES * work.learned * work.width
     training = measured.working + (tokens.bytes if tokens is not None and tokens.where == "memory" else 0)
-    # As computed, by content, and in order; large ones are in files.
-    features = 3 * rows if rows < LARGE else 2 * LARGEST_FEATURE_FILE
+    # Features as computed, by content, and in order; large ones are in files.
+    features = 3 * rows if rows < LARGE_ARRAY else 2 * LARGEST_FEATURE_FILE
     return measured.base + RECORD_BYTES * work.learned + max(training, features)
 
 
@@ -362,8 +363,8 @@ def _notes(
         add(f"Not enough disk space: {needed} needed, {free} free.", elsewhere, *advice)
     if (took := sum(found.seconds.values())) >= LONG and (ways := quicker(found, job.settings.learn_on)):
         add(f"This takes about {duration(took)}; other settings are quicker.", *ways)
-    if found.memory - measured.base > token_cache.free_memory():
-        needed, free = byte_sizes(found.memory - measured.base, token_cache.free_memory())
+    if found.memory - measured.base > free_memory():
+        needed, free = byte_sizes(found.memory - measured.base, free_memory())
         notes.append(f"There may not be enough memory: {needed} more needed, {free} free. Choose a smaller backbone.")
     if job.cache.is_dir() and any(job.cache.iterdir()):
         notes.append("These are the costs from scratch; this run will reuse the cache of an earlier one and cost less.")

@@ -24,8 +24,8 @@ from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
 from sortal.runs.storage import peek, why_damaged
-from sortal.system.files import CACHE, LOCK, NEXT
-from sortal.system.own_files import check_tree, own_folder
+from sortal.system.files import LOCK
+from sortal.system.open_folder import CACHE, NEXT, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.temporary import is_temporary
 from sortal.system.text import plural, setting
@@ -71,7 +71,7 @@ class Job:
 
     @property
     def cache(self) -> Path:
-        return self.shared or own_folder(self.place / CACHE)
+        return self.shared or own_folder(self.place) / CACHE
 
     @property
     def device(self) -> torch.device:
@@ -303,8 +303,6 @@ def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, for
                 f"The run must be outside the folder of images, got {str(place)!r}.",
                 Remedy("choose another folder", out=f"{folder}-run"),
             )
-    for name in (CACHE, NEXT):
-        check_tree(place / name)
     if force or not place.is_dir():
         return None
     facts = peek(place)

@@ -24,8 +24,8 @@ from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.registry import load_backbone
-from sortal.review.carrying import reviewed_run
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.carrying import reviewed_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run
 from sortal.system import cache
 from sortal.system.device import start
@@ -154,8 +154,7 @@ def _check(job: Job, pixels: PixelStore, stages: Stages, runtime: Runtime) -> bo
     images = job.images
     key = cache.key("check", images.files, images.labels.tolist(), images.classes, cache.hashed(pixels.digests))
     path = job.cache / "check" / f"{key}.json"
-    found = cache.load(path)
-    if not isinstance(found, dict) or not found.keys() >= {"findings", "mostly_tiny"}:
+    if (found := cache.load(path)) is None:
         health = check_stored(images, pixels, runtime=runtime)
         found = {"findings": _findings(health), "mostly_tiny": 2 * len(health.tiny) > len(images)}
         cache.save(path, found)

@@ -23,21 +23,20 @@ from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.review.loading import load_run, locked_run, save_run
-from sortal.runs import tables
+from sortal.reviews.loading import load_run, locked_run, save_run
 from sortal.runs.building import assess, build_run, hash_images, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import check_features
-from sortal.runs.tables import Column
-from sortal.system import cache
+from sortal.system import cache, csv_tables
+from sortal.system.csv_tables import Column
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime, shown
 from sortal.web.report import report
 
-COLUMNS = ("file_name", "category", "category_id", "status", "confidence", "distance", "next_category")
+PREDICTED_COLUMNS = ("file_name", "category", "category_id", "status", "confidence", "distance", "next_category")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,15 +50,15 @@ class Prediction:
 
     def columns(self) -> list[tuple[str, Column]]:
         """Return what the table says of each image, by name."""
-        return [column for column in columns_of(self.assignments, self.run.names) if column[0] in COLUMNS]
+        return [column for column in columns_of(self.assignments, self.run.names) if column[0] in PREDICTED_COLUMNS]
 
     def to_csv(self) -> bytes:
         """Return the table as CSV in UTF-8."""
-        return tables.table(self.columns())
+        return csv_tables.table(self.columns())
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas.DataFrame, one row per image."""
-        return tables.data_frame(self.columns())
+        return csv_tables.data_frame(self.columns())
 
     def to_json(self) -> dict[str, Any]:
         names = [name for name, _ in self.columns()]

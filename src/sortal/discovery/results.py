@@ -15,7 +15,7 @@ from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.learning.backbones.backbone import Backbone
-from sortal.review.carrying import Review
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, outline
 from sortal.runs.confidence import Features, Floats, calibrate
@@ -26,7 +26,7 @@ from sortal.system.device import name_of
 from sortal.system.text import plural
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
-BLOCK = 2**14  # images at once
+ADDED_AT_ONCE = 2**14  # images
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,7 +58,7 @@ def gather(
     """
     before = job.earlier.reviewed
     categories, own = _categories(images, clusters)
-    review = Review(before, contents_of(contents))
+    review = EarlierReview(before, contents_of(contents))
     categories, lost = review.named(categories, own)
     placed = review.kept_away(own, categories, x, clusters.centres)
     confidence = calibrate(
@@ -135,8 +135,8 @@ def add_to_means(
     A mean of no values stays what it is.
     """
     sums, total = counts[:, None] * means.astype(np.float64), counts + np.bincount(rows, minlength=len(counts))
-    for start in range(0, len(rows), BLOCK):
-        part = slice(start, start + BLOCK)
+    for start in range(0, len(rows), ADDED_AT_ONCE):
+        part = slice(start, start + ADDED_AT_ONCE)
         np.add.at(sums, rows[part], x[part].astype(np.float64))
     moved: Features = np.where(total[:, None] > 0, sums / np.maximum(total[:, None], 1), means).astype(np.float32)
     return moved, total

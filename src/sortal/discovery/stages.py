@@ -1,7 +1,5 @@
 """Sorting in stages: pixels, training, features, the number of classes, clusters. One function per stage."""
 
-import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,7 +9,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.config import VIEWS, Discovery, Rounds, Training
+from sortal.config import Discovery, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.clusters import Rows, choose_k, cluster, fit, repeat, rows_of
@@ -21,9 +19,9 @@ from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
+from sortal.images.review_states import ReviewState
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.checkpoint import content_order, run_key
 from sortal.learning.features import extract
@@ -31,14 +29,17 @@ from sortal.learning.frozen import KeptTokens
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
-from sortal.review.carrying import Review
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import contents_of
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.facts import KChoice
-from sortal.runs.run import CONFIRMED, INITIAL, LOG, MODEL, OPEN, UNSEEN, Run
+from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system import cache
 from sortal.system.files import write_atomically
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import read_regular
+from sortal.system.resources import free_disk
 from sortal.system.temporary import temporary_folder
 from sortal.system.text import plural
 
@@ -185,7 +186,7 @@ def _with_decisions(
 
     The first is of those that people talked about, the second of those without another label that were confirmed.
     """
-    review = Review(job.earlier.reviewed, contents_of(store.digests))
+    review = EarlierReview(job.earlier.reviewed, contents_of(store.digests))
     found, given = review.labelled(images)
     if given.any():
         stages.note(f"Labelled by a review: {plural(int(given.sum()), 'image')}.")
@@ -193,7 +194,8 @@ def _with_decisions(
             raise InputError("Every image is labelled or was settled by a review, so there is nothing left to sort.")
         check_sortable(found.select(~found.validation), job.settings)
     states = review.states
-    return found, states != OPEN, np.isin(states, (CONFIRMED, UNSEEN)) & images.unlabelled
+    confirmed = np.isin(states, (ReviewState.CONFIRMED, ReviewState.UNSEEN))
+    return found, states != ReviewState.OPEN, confirmed & images.unlabelled
 
 
 def held_out(
@@ -277,7 +279,7 @@ def _learn(
     recipe, images, store = job.recipe, inputs.to_learn, inputs.pixels_to_learn
     if not recipe.learns:
         return LearningResult()
-    budget, _ = token_plan(job, backbone, recipe.training, len(images))
+    budget = token_budget(job)
     if isinstance(recipe.losses, Rounds):
         initial = _initial(backbone)
         found = rounds.learn(job, backbone, images, store, features=features, budget=budget, runtime=runtime)
@@ -291,14 +293,7 @@ def _learn(
     if job.processes.is_first:
         _save_initial(_initial(backbone), folder)
     trained = train(
-        method,
-        images,
-        store,
-        recipe.training,
-        folder=folder,
-        processes=job.processes,
-        budget=budget,
-        runtime=runtime,
+        method, images, store, recipe.training, folder=folder, processes=job.processes, budget=budget, runtime=runtime
     )
     head = method.classifier()
     return LearningResult(trained=trained, folders=(folder,), head=None if head is None else head.float().cpu().numpy())
@@ -328,30 +323,24 @@ def _initial(backbone: Backbone) -> bytes:
 
 
 def _save_initial(weights: bytes, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     if not (folder / INITIAL).exists():
         write_atomically(folder / INITIAL, weights)
 
 
-def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tuple[Budget, token_cache.TokenPlan | None]:
-    """Return where tokens of n images may be cached and where they will be; None without tokens."""
-    if not training.epochs or training.views is None or not backbone.has_trunk:
-        return Budget(), None
-    views = VIEWS if isinstance(training.views, str) else training.views
-    needed = math.ceil(n / job.processes.size) * views * 2 * math.prod(token_cache.token_shape(backbone))
-    there = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
-    room = int(DISK_SHARE * shutil.disk_usage(there).free)
-    # Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
-    # processes have no files of tokens.
-    to_file = needed <= room and not job.on_gpu and job.processes.size == 1
-    budget = Budget(disk=room, file_first=to_file)
-    return budget, token_cache.plan_tokens(needed, budget, job.device, there)
+def token_budget(job: Job) -> Budget:
+    """Return where the trunk's tokens may be cached.
+
+    Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
+    processes have no files of tokens.
+    """
+    return Budget(disk=int(DISK_SHARE * free_disk(job.cache)), file_first=not job.on_gpu and job.processes.size == 1)
 
 
 def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str, bytes | Path | None]:
     """Return the files of the model and, after training, its initial weights and the logs of all rounds."""
     folder = learned_in[-1] if learned_in else _untrained(job, backbone)
-    logs = [path.read_bytes() for each in learned_in if (path := each / LOG).exists()]
+    logs = [read_regular(path) for each in learned_in if (path := each / LOG).exists()]
     return {
         f"{MODEL}.safetensors": folder / f"{MODEL}.safetensors",
         f"{MODEL}.json": folder / f"{MODEL}.json",
@@ -364,7 +353,7 @@ def _untrained(job: Job, backbone: Backbone) -> Path:
     """Return the folder of the untrained backbone; another process may be saving the same one."""
     folder = job.cache / "untrained" / backbone.fingerprint()[:16]
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         with temporary_folder(folder.parent) as made:
             backbone.save(made / MODEL)
             try:

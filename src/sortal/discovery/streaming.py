@@ -25,20 +25,21 @@ from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache
 from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
-from sortal.review.carrying import Review
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.run import KNOWN, Assignments, Run
 from sortal.system import cache
 from sortal.system.device import choose_compute
+from sortal.system.mapped_arrays import scratch
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
-from sortal.system.scratch import scratch
 from sortal.system.text import plural
 from sortal.system.workers import JsonObject, WorkItem
 from sortal.web.report import report, summary
 
-COMMIT = 10.0  # seconds between files of features; a kill loses at most what was read since
+COMMIT_EVERY = 10.0  # seconds between files of features; a kill loses at most what was read since
 READING = "Sorting the other images"
 
 
@@ -183,7 +184,7 @@ class _Stream:
                     why = {"unreadable": [*crop.failure]} if crop.failure is not None else {}
                     file = {"path": os.path.abspath(images.paths[crop.row]), "stamp": stamps[crop.row]}
                     self._records.append({**file, "digest": crop.digest, **why})
-                if monotonic() - committed > COMMIT:
+                if monotonic() - committed > COMMIT_EVERY:
                     self._commit()
                     committed = monotonic()
                 runtime.progress(READING, done, len(images))
@@ -236,7 +237,7 @@ class _Stream:
             self.features.add(np.array(contents, dtype=f"S{DIGEST}"), rows)
             self._have.update(contents)
             self._computed = []
-        self.index.home.mkdir(parents=True, exist_ok=True)
+        make_folder(self.index.home)
         for record in self._records:
             self.index.add(record)
         self._records = []
@@ -289,7 +290,7 @@ def _assigned(job: Job, run: Run, a: Assignments, images: ImageSet, read: _Rest)
     `a` has those that were learned on. A labelled image, or one that a review has settled, is in its class; a copy of
     one that was learned on is where that is; any other where prediction puts it.
     """
-    review = Review(job.earlier.reviewed, contents_of(read.contents))
+    review = EarlierReview(job.earlier.reviewed, contents_of(read.contents))
     images, _ = review.labelled(images)
     known = {each.name: each.id for each in run.categories if each.kind == KNOWN}
     lost = [name for number, name in enumerate(images.classes) if name not in known and (images.labels == number).any()]

@@ -9,9 +9,10 @@ from sortal.system.text import plural
 from sortal.web.report.highlights import Comparison
 
 COLLAPSED = 0.98  # mean cosine similarity from which features tell nothing apart; healthy runs have 0 to 0.75
-SEPARATE, LABELLED = 0.7, 2000  # least share of labelled images whose nearest is of their class, and how many are asked
-MANY = 0.5  # share of the unlabelled images that are unsure
-BLOCK = 2**14  # images at once
+SEPARATE = 0.7  # share of labelled images whose nearest one is of their class, below which classes are mixed up
+MOST_ASKED = 2000  # labelled images that this is computed for
+MANY_UNSURE = 0.5  # share of the unlabelled images that are unsure
+SUMMED_AT_ONCE = 2**14  # images
 
 
 def symptoms(run: Run, compared: Comparison) -> list[str]:
@@ -26,7 +27,7 @@ def symptoms(run: Run, compared: Comparison) -> list[str]:
         )
     free = np.array([label is None for label in run.assignments.labels], dtype=bool)
     unsure = int(((run.assignments.status == UNSURE) & free).sum())
-    if unsure and unsure >= MANY * free.sum():
+    if unsure and unsure >= MANY_UNSURE * free.sum():
         ways = "" if collapsed else f" {_surer(run)}"
         found.append(
             f"{unsure:,} of {plural(int(free.sum()), 'unlabelled image is', 'unlabelled images are')} unsure.{ways}"
@@ -64,7 +65,7 @@ def _apart(run: Run) -> float:
     rows = np.flatnonzero(np.isin(labels, names[(counts > 1) & (names != "")]))
     if len(rows) < ENOUGH or len(np.unique(labels[rows])) < 2:
         return 1.0
-    rows = np.sort(np.random.default_rng(0).permutation(rows)[:LABELLED])
+    rows = np.sort(np.random.default_rng(0).permutation(rows)[:MOST_ASKED])
     x = np.asarray(run.features[rows], dtype=np.float64)
     alike = x @ x.T
     np.fill_diagonal(alike, -np.inf)
@@ -77,8 +78,8 @@ def mean_cosine(x: Features) -> float:
     if n < 2:
         return 0.0
     total = np.zeros(x.shape[1])
-    for start in range(0, n, BLOCK):
-        total += np.asarray(x[start : start + BLOCK], dtype=np.float64).sum(axis=0)
+    for start in range(0, n, SUMMED_AT_ONCE):
+        total += np.asarray(x[start : start + SUMMED_AT_ONCE], dtype=np.float64).sum(axis=0)
     return float((total @ total - n) / (n * (n - 1)))
 
 

@@ -1,7 +1,7 @@
 """Annotations of images in files that other tools wrote: Label Studio, FiftyOne, and edited tables of an export."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,38 +9,24 @@ from urllib.parse import parse_qs, urlsplit
 
 from sortal.errors import InputError, listing
 from sortal.images import label_tables
-from sortal.images.label_tables import AS_EXPORTED, as_name
-from sortal.runs.run import CONFIRMED, LABELLED, MOVED
+from sortal.images.class_names import as_name
+from sortal.images.exported import FIFTYONE_ATTRIBUTES, LABEL_STUDIO_DATA, Statement, class_in, statement
+from sortal.runs.run import LABELLED
 from sortal.system.regular_files import read_regular
 
-TAG = CONFIRMED  # a tag of a label or sample in FiftyOne, by which a person says that the label is right
-INSIDE = ("labels.json", "samples.json")  # what to read in a folder that FiftyOne exported
-KINDS = (
+CONFIRMING_TAG = "confirmed"  # of a label or sample in FiftyOne, by which a person says that the label is right
+FIFTYONE_FILES = ("labels.json", "samples.json")  # what to read in a folder that FiftyOne exported
+READABLE = (
     "a JSON or JSON-MIN export of Label Studio, labels.json or samples.json of FiftyOne, or a table that "
     "`sortal export` wrote"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
-    """What identifies an image, as far as a file has it, and what was known of it when it was exported."""
-
-    content: str  # digest
-    file: str  # name in the run
-    path: str  # or the end of it, perhaps without extension
-    reviewed: str
-
-    @property
-    def was_seen(self) -> bool:
-        """Whether a person had decided on its category after seeing it."""
-        return self.reviewed in (CONFIRMED, MOVED)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Annotation:
     """A category that a file gives an image."""
 
-    image: Subject
+    image: Statement  # what identifies it, and what was known of it when it was exported
     name: str  # of the category
     by: str = ""  # who said so
     edited: bool = False  # the category was replaced, perhaps in many rows at once; this does not confirm an image
@@ -59,65 +45,50 @@ class AnnotationFile:
 def read_annotations(path: Path) -> AnnotationFile:
     """Read a file, or the folder of a data set that FiftyOne exported."""
     if path.is_dir():
-        there = [name for name in INSIDE if (path / name).is_file()]
+        there = [name for name in FIFTYONE_FILES if (path / name).is_file()]
         if len(there) != 1:
-            found = listing(there) or "neither"
-            raise InputError(f"The folder {str(path)!r} must contain labels.json or samples.json, got {found}.")
+            got = listing(there) or "neither"
+            raise InputError(f"The folder {str(path)!r} must contain labels.json or samples.json, got {got}.")
         path = path / there[0]
-    if path.suffix.lower() in label_tables.EXTENSIONS:
-        return AnnotationFile(path=path, format="table", annotations=_table(*label_tables.read_exported(path)))
+    if path.suffix.lower() in label_tables.TABLE_EXTENSIONS:
+        return AnnotationFile(path=path, format="table", annotations=[*_table(label_tables.read_exported(path))])
     content = _json(path)
     try:
-        if isinstance(content, list) and all(isinstance(task, dict) for task in content):
-            return AnnotationFile(path=path, format="Label Studio", annotations=[*_label_studio(content)])
-        if isinstance(content, dict) and isinstance(content.get("labels"), dict):
-            return AnnotationFile(path=path, format="FiftyOne", annotations=[*_fiftyone_labels(content)])
-        if isinstance(content, dict) and isinstance(content.get("samples"), list):
-            return AnnotationFile(path=path, format="FiftyOne", annotations=[*_fiftyone_samples(content["samples"])])
+        match content:
+            case list() if all(isinstance(task, dict) for task in content):
+                format_, annotations = "Label Studio", [*_label_studio(content)]
+            case {"labels": dict(labels)}:
+                format_, annotations = "FiftyOne", [*_fiftyone_labels(labels, content.get("classes") or ())]
+            case {"samples": list(samples)}:
+                format_, annotations = "FiftyOne", [*_fiftyone_samples(samples)]
+            case _:
+                raise InputError(f"must be {READABLE}.")
+    except InputError as error:
+        raise InputError(f"The file {str(path)!r} {error.message}") from error
     except (AttributeError, KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{str(path)!r} is damaged, or not {KINDS}: {error!r}.") from error
-    raise InputError(f"Annotations must be {KINDS}; {str(path)!r} is none of them.")
+        raise InputError(f"The file {str(path)!r} is damaged, or not {READABLE}: {error!r}.") from error
+    return AnnotationFile(path=path, format=format_, annotations=annotations)
 
 
 def _json(path: Path) -> Any:
     try:
         return json.loads(read_regular(path).decode("utf-8-sig"))
     except (ValueError, RecursionError):
-        raise InputError(f"Annotations must be {KINDS}; {str(path)!r} is not valid JSON.") from None
+        raise InputError(f"Annotations must be {READABLE}; {str(path)!r} is not valid JSON.") from None
     except OSError as error:
         raise InputError(f"The annotations {str(path)!r} cannot be read: {error.strerror}.") from error
 
 
-def _image(about: Callable[[str], Any], path: str = "") -> Subject:
-    """Return an image by the fields that an export has written."""
-
-    def text(name: str) -> str:
-        return str(about(name) or "")
-
-    file, folder = text("source") or text("file_name"), text("image_folder")
-    return Subject(
-        content=text("content"),
-        file=file,
-        path=text("path") or path or (f"{folder}/{file}" if folder else ""),
-        reviewed=text("reviewed").strip().casefold(),
-    )
-
-
-def _table(header: Sequence[str], rows: label_tables.Rows) -> list[Annotation]:
-    found: list[Annotation] = []
-    for row, decided in zip(rows, label_tables.decided_labels(rows), strict=True):
-        name, label = as_name(row.get("category")), as_name(row.get("label"))
-        before = as_name(row.get(AS_EXPORTED)) if AS_EXPORTED in header else name
-        image = _image(row.get)
-        if decided is None:
+def _table(rows: Iterable[Statement]) -> Iterator[Annotation]:
+    for row in rows:
+        if row.given is None:
             continue
-        if name is not None and name != before:
-            found.append(Annotation(name=decided, edited=label != name, image=image))
-        elif decided == label and (label != before or row.get("status") != LABELLED):
-            found.append(Annotation(name=decided, image=image))
-        elif image.was_seen:
-            found.append(Annotation(name=decided, stale=True, image=image))
-    return found
+        if row.is_edited:
+            yield Annotation(image=row, name=row.given, edited=row.label != row.category)
+        elif row.given == row.label and (row.label != row.sorted_as or row.status != LABELLED):
+            yield Annotation(image=row, name=row.given)
+        elif row.was_seen:
+            yield Annotation(image=row, name=row.given, stale=True)
 
 
 # Label Studio
@@ -126,36 +97,37 @@ def _table(header: Sequence[str], rows: label_tables.Rows) -> list[Annotation]:
 def _label_studio(tasks: Sequence[Mapping[str, Any]]) -> Iterator[Annotation]:
     for task in tasks:
         data = task.get("data", task)  # JSON-MIN has the data in the task itself
-        image = _image(data.get, _local_file(data.get("image")))
-        decided = data.get("status") == LABELLED or image.was_seen
-        given = [*_choices(task)] if "data" in task else [*_least_choices(task)]
-        for name, by in given:
-            stale = decided and name == data.get(AS_EXPORTED)  # the export wrote this annotation itself
-            yield Annotation(name=name, by=by, stale=stale, image=image)
+        known = {name: data.get(name) for name in LABEL_STUDIO_DATA}
+        image = statement({**known, "file_name": known["file_name"] or _local_name(data.get("image"))})
+        decided = image.status == LABELLED or image.was_seen
+        for choice, by in _choices(task) if "data" in task else _minimal_choices(task):
+            if name := as_name(str(choice)):
+                stale = decided and name == image.sorted_as  # the export wrote this annotation itself
+                yield Annotation(image=image, name=name, by=by, stale=stale)
 
 
-def _local_file(address: object) -> str:
-    """Return the end of the path of an image that Label Studio serves from a folder."""
+def _local_name(address: object) -> str:
+    """Return the name of an image that Label Studio serves from a folder."""
     query = urlsplit(address).query if isinstance(address, str) else ""
-    return parse_qs(query, errors="surrogateescape").get("d", [""])[0]
+    return _last_part(parse_qs(query, errors="surrogateescape").get("d", [""])[0])
 
 
-def _choices(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _choices(task: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
     """Yield the choices in the annotations of a task, and who made them."""
     for each in task.get("annotations") or ():
         if not each.get("was_cancelled"):
             for result in each.get("result") or ():
                 if result.get("type") == "choices":
-                    for name in result["value"]["choices"]:
-                        yield str(name), _person(each.get("completed_by"))
+                    for choice in result["value"]["choices"]:
+                        yield choice, _person(each.get("completed_by"))
 
 
-def _least_choices(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _minimal_choices(task: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
     """Yield the choices in a task of JSON-MIN, and who made them."""
     found = task.get("category")
-    names = found["choices"] if isinstance(found, dict) else [found] if isinstance(found, str) else found or ()
-    for name in names:
-        yield str(name), _person(task.get("annotator"))
+    choices = found["choices"] if isinstance(found, dict) else [found] if isinstance(found, str) else found or ()
+    for choice in choices:
+        yield choice, _person(task.get("annotator"))
 
 
 def _person(who: object) -> str:
@@ -168,9 +140,8 @@ def _person(who: object) -> str:
 # FiftyOne
 
 
-def _fiftyone_labels(content: Mapping[str, Any]) -> Iterator[Annotation]:
-    classes = content.get("classes") or ()
-    for key, value in content["labels"].items():
+def _fiftyone_labels(labels: Mapping[str, Any], classes: Sequence[str]) -> Iterator[Annotation]:
+    for key, value in labels.items():
         for each in value if isinstance(value, list) else [value]:
             label = dict(each) if isinstance(each, dict) else {"label": each}
             if isinstance(label["label"], int):  # where FiftyOne was told the classes
@@ -187,29 +158,30 @@ def _fiftyone_samples(samples: Sequence[Mapping[str, Any]]) -> Iterator[Annotati
 
 def _label_field(samples: Sequence[Mapping[str, Any]]) -> str:
     """Return the name of the field with the labels: the one that came from an export of Sortal, or the only one."""
-    found: dict[str, bool] = {}
+    is_ours: dict[str, bool] = {}
     for sample in samples:
         for name, value in sample.items():
             if isinstance(value, dict) and value.get("_cls") == "Classification":
-                is_ours = AS_EXPORTED in (*value, *(value.get("attributes") or ()))
-                found[name] = found.get(name, False) or is_ours
-    ours = [name for name in found if found[name]] or [*found]
-    if len(ours) != 1:
-        raise InputError(f"The samples must have one field of classifications, got {listing(ours) or 'none'}.")
-    return ours[0]
+                is_ours[name] = is_ours.get(name, False) or "sorted_as" in (*value, *(value.get("attributes") or ()))
+    fields = [name for name in is_ours if is_ours[name]] or [*is_ours]
+    if len(fields) != 1:
+        raise InputError(f"must have one field of classifications, got {listing(fields) or 'none'}.")
+    return fields[0]
 
 
 def _classification(label: Mapping[str, Any], place: str, tags: Sequence[str]) -> Iterator[Annotation]:
-    def attribute(name: str) -> Any:
-        value = (label.get("attributes") or {}).get(name, label.get(name))
-        return value.get("value") if isinstance(value, dict) else value
-
-    name, before = as_name(label.get("label")), attribute(AS_EXPORTED)
-    image = _image(attribute, place.replace("\\", "/").rsplit("/", 1)[-1])
-    confirmed = TAG in (*tags, *(label.get("tags") or ()))
+    known = {**label, **(label.get("attributes") or {})}
+    cells = {name: known.get(name) for name in FIFTYONE_ATTRIBUTES}
+    plain = {name: cell.get("value") if isinstance(cell, dict) else cell for name, cell in cells.items()}
+    image = statement({**plain, "file_name": _last_part(place)})
+    name, confirmed = class_in(label, "label"), CONFIRMING_TAG in (*tags, *(label.get("tags") or ()))
     if name is None:
         return
-    if confirmed or name != before:
-        yield Annotation(name=name, edited=not confirmed, image=image)
+    if confirmed or name != image.sorted_as:
+        yield Annotation(image=image, name=name, edited=not confirmed)
     elif image.was_seen:
-        yield Annotation(name=name, stale=True, image=image)
+        yield Annotation(image=image, name=name, stale=True)
+
+
+def _last_part(path: str) -> str:
+    return path.replace("\\", "/").rsplit("/", 1)[-1]

@@ -6,9 +6,10 @@ import warnings
 from PIL import Image
 
 from sortal import __version__
-from sortal.exchange.format import LeftOut, Request, Row, utf8, visit, write_json
+from sortal.exchange.format import LeftOut, Request, visit, write_json
 from sortal.exchange.naming import folder_names
 from sortal.images.decoding import FORMATS, ORIENTATION, SWAPPED, pillows_limit
+from sortal.images.exported import ExportedRow, utf8
 from sortal.images.originals import ChangedError
 
 
@@ -45,7 +46,7 @@ def write(request: Request) -> LeftOut:
     return left
 
 
-def _relative(row: Row, folder: str) -> str:
+def _relative(row: ExportedRow, folder: str) -> str:
     """Return the name under which an image opens in a folder, if it is there, else the one that it has in the run."""
     if os.path.join(folder, row.file_name) == row.path or not row.path.startswith(os.path.join(folder, "")):
         return row.file_name

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import get_args
 
 from sortal.errors import InputError
-from sortal.exchange import coco, folders, labelstudio, output, table
+from sortal.exchange import coco, image_formats, labelstudio, output, table
 from sortal.exchange.format import Format, How, Request, originals_of, rows_of
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import special
@@ -16,10 +16,10 @@ from sortal.system.regular_files import special
 FORMATS: dict[str, Format] = {
     "csv": Format(write=table.csv, extension=".csv"),
     "parquet": Format(write=table.parquet, extension=".parquet"),
-    "folders": Format(write=folders.by_category, needs_files=True, holds_images=True),
-    "imagefolder": Format(write=folders.imagefolder, needs_files=True, holds_images=True),
+    "folders": Format(write=image_formats.by_category, needs_files=True, holds_images=True),
+    "imagefolder": Format(write=image_formats.imagefolder, needs_files=True, holds_images=True),
     "coco": Format(write=coco.write, extension=".json", needs_files=True),
-    "fiftyone": Format(write=folders.fiftyone, needs_files=True, holds_images=True),
+    "fiftyone": Format(write=image_formats.fiftyone, needs_files=True, holds_images=True),
     "labelstudio": Format(write=labelstudio.write, needs_files=True),
 }
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from sortal.exchange.naming import folder_names, shared_names
+from sortal.images.exported import ExportedRow
 from sortal.images.originals import ChangedError, Originals, indexes_below
-from sortal.runs.run import MOVED, REJECTED, Run
+from sortal.images.review_states import ReviewState, words_of
+from sortal.runs.run import Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 
@@ -18,29 +20,12 @@ T = TypeVar("T")
 How: TypeAlias = Literal["hardlink", "symlink", "copy"]
 
 
-class Row(NamedTuple):
-    """An image and its category; the fields are the columns of a table."""
-
-    file_name: str  # as the user wrote it, or relative to the folder of the images
-    image_folder: str  # the end of its path, which tells the folders of a run apart
-    path: str  # absolute; empty if the image was given as pixels
-    category: str
-    category_id: int
-    status: str
-    confidence: float | None
-    reviewed: str
-    label: str | None  # that the user gave; of an image that was moved, where to; None if it was rejected
-    truth: str | None
-    sorted_as: str  # the category again, by which an edited one is told when the table is read
-    content: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What to export and where to write it."""
 
     run: Run
-    rows: tuple[Row, ...]
+    rows: tuple[ExportedRow, ...]
     originals: Originals  # the files, row by row
     out: Path  # the file to write, or an existing empty folder
     how: How
@@ -71,20 +56,22 @@ class Format:
     holds_images: bool = False
 
 
-def rows_of(run: Run) -> tuple[Row, ...]:
+def rows_of(run: Run) -> tuple[ExportedRow, ...]:
     """Return one row per image, in the order of the run."""
     a, names = run.assignments, run.names
-    ids, reviewed = a.category_id.tolist(), a.reviewed.tolist()
+    ids, reviewed = a.category_id.tolist(), words_of(a.reviewed)
+    rejected, moved = (a.reviewed == ReviewState.REJECTED).tolist(), (a.reviewed == ReviewState.MOVED).tolist()
     called = [names[each] for each in ids]
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
     labels = [
-        None if label is None or state == REJECTED else name if state == MOVED else label
-        for label, state, name in zip(a.labels, reviewed, called, strict=True)
+        "" if label is None or wrong else name if elsewhere else label
+        for label, wrong, elsewhere, name in zip(a.labels, rejected, moved, called, strict=True)
     ]
     folders, at = folder_names(run.facts.images), a.folders.tolist()
     where = shared_names(run), [folders[each] for each in at], paths_of(run)
-    columns = *where, called, ids, a.status.tolist(), confidence, reviewed, labels, a.truth
-    return tuple(Row(*row) for row in zip(*columns, called, a.contents, strict=True))
+    truth = [each or "" for each in a.truth]
+    columns = *where, called, ids, a.status.tolist(), confidence, reviewed, labels, truth
+    return tuple(ExportedRow(*row) for row in zip(*columns, called, a.contents, strict=True))
 
 
 def paths_of(run: Run) -> list[str]:
@@ -99,12 +86,12 @@ def originals_of(run: Run) -> Originals:
     return Originals(paths_of(run), run.assignments.contents, indexes_below(run.cache))
 
 
-def visit(request: Request, use: Callable[[int], T | None]) -> tuple[list[tuple[Row, T]], LeftOut]:
+def visit(request: Request, use: Callable[[int], T | None]) -> tuple[list[tuple[ExportedRow, T]], LeftOut]:
     """Call `use` on the number of each row; return its results, and the images for which there are none.
 
     It returns None for a file that cannot be read, and raises ChangedError for one that has changed.
     """
-    done: list[tuple[Row, T]] = []
+    done: list[tuple[ExportedRow, T]] = []
     missing, changed = list[str](), list[str]()
     for number, row in enumerate(request.rows):
         try:
@@ -127,11 +114,6 @@ def is_there(request: Request, number: int) -> bool:
     except (OSError, ValueError):  # the latter for a name that no file can have
         return False
     return True
-
-
-def utf8(text: str) -> str:
-    """Escape the bytes of a file or class name that are not UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -12,8 +12,9 @@ from xml.sax.saxutils import escape
 
 from sortal import __version__
 from sortal.errors import InputError, Remedy
-from sortal.exchange.format import LeftOut, Request, Row, is_there, utf8, visit, write_json
-from sortal.runs.run import CONFIRMED, MOVED
+from sortal.exchange.format import LeftOut, Request, is_there, visit, write_json
+from sortal.images.exported import LABEL_STUDIO_DATA, ExportedRow, utf8
+from sortal.images.review_states import SEEN_WORDS
 from sortal.system.files import write_atomically
 
 QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # which attributes would lose
@@ -54,22 +55,17 @@ def write(request: Request) -> LeftOut:
     return left
 
 
-def _task(row: Row, root: str, choice: str, version: str) -> dict[str, Any]:
+def _task(row: ExportedRow, root: str, choice: str, version: str) -> dict[str, Any]:
     result = [{"from_name": "category", "to_name": "image", "type": "choices", "value": {"choices": [choice]}}]
     path = os.path.relpath(row.path, root).replace(os.sep, "/")
     task = {
         "data": {
             "image": f"/data/local-files/?d={quote(os.fsencode(path))}",
-            "file_name": utf8(row.file_name),
-            "status": row.status,
-            "confidence": row.confidence,
-            "reviewed": row.reviewed,
-            "sorted_as": choice,
-            "content": row.content,
+            **row._replace(sorted_as=choice).values(LABEL_STUDIO_DATA),
         },
         "predictions": [{"result": result, "score": row.confidence, "model_version": version}],
     }
-    decided = row.label is not None or row.reviewed in (CONFIRMED, MOVED)
+    decided = row.label or row.reviewed in SEEN_WORDS
     return {**task, "annotations": [{"result": result}]} if decided else task
 
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sortal.errors import InputError, Remedy
-from sortal.exchange.format import Format, Row, paths_of, write_json
-from sortal.images.exported import MARKER
+from sortal.exchange.format import Format, paths_of, write_json
+from sortal.images.exported import MARKER, ExportedRow
 from sortal.runs.run import Run
 from sortal.system.files import same_file, writing
 from sortal.system.publishing import holding, publishing
@@ -17,7 +17,9 @@ OTHER = Remedy("choose another", out=...)
 
 
 @contextmanager
-def open_output(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format, *, force: bool) -> Iterator[Path]:
+def open_output(
+    out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: Format, *, force: bool
+) -> Iterator[Path]:
     """Yield the file to write, or a folder to fill, which is moved to `out` at the end. `out` must be a real path.
 
     It replaces what is there now if `force` is set and it may be replaced, and nothing that appears there later.
@@ -40,7 +42,7 @@ def open_output(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Fo
         ) from error
 
 
-def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format, force: bool) -> bool:
+def _check(out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: Format, force: bool) -> bool:
     """Refuse a destination where an export would do harm; return whether something there is to be replaced."""
     if format_.holds_images and (folder := image_folder_around(out, run)):
         raise InputError(
@@ -57,7 +59,7 @@ def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format,
     return _check_folder(out, run, rows, name, force)
 
 
-def _check_folder(out: Path, run: Run, rows: Sequence[Row], name: str, force: bool) -> bool:
+def _check_folder(out: Path, run: Run, rows: Sequence[ExportedRow], name: str, force: bool) -> bool:
     """Refuse a folder that is not an export; return whether it is one, and not empty."""
     place = repr(str(out))
     if not out.is_dir():
@@ -78,7 +80,7 @@ def _check_folder(out: Path, run: Run, rows: Sequence[Row], name: str, force: bo
     return True
 
 
-def _check_file(out: Path, rows: Sequence[Row], name: str, force: bool) -> None:
+def _check_file(out: Path, rows: Sequence[ExportedRow], name: str, force: bool) -> None:
     place = repr(str(out))
     if out.is_dir():
         raise InputError(f"The format {name} is one file, got {place}, which is a folder. Choose a file in it.")

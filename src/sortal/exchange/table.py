@@ -4,8 +4,9 @@ import io
 from dataclasses import replace
 
 from sortal.errors import InputError
-from sortal.exchange.format import LeftOut, Request, Row, utf8
-from sortal.runs.tables import Column, record_columns, table
+from sortal.exchange.format import LeftOut, Request
+from sortal.images.exported import ExportedRow, utf8
+from sortal.system.csv_tables import Column, record_columns, table
 from sortal.system.files import write_atomically
 
 
@@ -46,9 +47,9 @@ def _unchanged(request: Request) -> tuple[Request, LeftOut]:
 
 
 def _columns(request: Request) -> list[tuple[str, Column]]:
-    has_truth = any(row.truth is not None for row in request.rows)
+    has_truth = any(row.truth for row in request.rows)
     left_out = {"image_folder", "path", *["truth"] * (not has_truth)} - {*request.places}
-    return record_columns(request.rows, [name for name in Row._fields if name not in left_out])
+    return record_columns(request.rows, [name for name in ExportedRow._fields if name not in left_out])
 
 
 def _write(request: Request, content: bytes) -> None:

@@ -32,8 +32,10 @@ FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 HEIF = "HEIF"  # the name of the format that pillow-heif adds to Pillow
 MAX_BYTES = 2**30
 SHORTER_SIDE = 256  # default size of stored images, as in the paper
-VERSION = 3  # of what `decode` returns and refuses; raising it invalidates all pixel stores
-DECODER = f"{VERSION}, Pillow {PIL.__version__}" + (f", pillow-heif {version('pillow-heif')}" if reads_heif() else "")
+VERSION = 2  # of the pixels that `decode` returns; raising it invalidates all pixel stores
+# What `decode` refuses depends on it and on these; changing the number after VERSION has refused images tried again.
+DECODER = f"{VERSION}.1, Pillow {PIL.__version__}"
+DECODER += f", pillow-heif {version('pillow-heif')}" if reads_heif() else ""
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *TIFFS, b"BM", b"GIF8")
 ORIENTATION = 0x0112  # EXIF tag

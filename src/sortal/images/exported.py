@@ -1,19 +1,160 @@
-"""Folders that Sortal has exported: their subfolders are categories that a run proposed, not labels."""
+"""What Sortal exports: its columns, the folders of a sorted copy, and what of either is a label when it is read back.
+
+What a person has labelled, decided or edited is a label; what the run has guessed is not.
+"""
 
 import posixpath
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from sortal.config import FoldersMean
-from sortal.errors import InputError, Remedy
-from sortal.images import label_tables
+from sortal.errors import InputError, Remedy, listing
+from sortal.images.class_names import as_name
+from sortal.images.review_states import SEEN_WORDS, SETTLED_WORDS
 from sortal.system.regular_files import read_json
+from sortal.system.text import plural
+
+# Columns
+
+
+class ExportedRow(NamedTuple):
+    """An image and its category; the fields are the columns of a table, in their order."""
+
+    file_name: str  # as the user wrote it, or relative to the folder of the images
+    image_folder: str  # the end of its path, which tells the folders of a run apart
+    path: str  # absolute; empty if the image was given as pixels
+    category: str
+    category_id: int
+    status: str
+    confidence: float | None
+    reviewed: str
+    label: str  # that the user gave; of an image that was moved, where to; empty if there is none or it was rejected
+    truth: str  # empty if it is not known
+    sorted_as: str  # the category again, by which an edited one is recognised when the table is read
+    content: str
+
+    @property
+    def source(self) -> str:
+        """The name in the run, where `file_name` is the name of a copy."""
+        return self.file_name
+
+    def values(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the values of columns, text in UTF-8."""
+        cells = ((name, getattr(self, name)) for name in names)
+        return {name: utf8(cell) if isinstance(cell, str) else cell for name, cell in cells}
+
+
+# Columns of other exports, to which those that say where an image is are added: `image_folder` and `path`.
+STATE_COLUMNS = ("status", "confidence", "reviewed", "sorted_as", "content")
+INDEX_COLUMNS = ("source", "label", "category", "category_id", *STATE_COLUMNS)
+FIFTYONE_ATTRIBUTES = ("status", "reviewed", "category_id", "source", "sorted_as", "content")
+LABEL_STUDIO_DATA = ("file_name", *STATE_COLUMNS)
+# Columns by which a table is recognised, and one of predictions, which has no labels.
+EXPORTED = ("file_name", "category", "category_id", "status", "reviewed", "label")
+PREDICTED = ("file_name", "category", "category_id", "status")
+READ = (*EXPORTED, "truth", "sorted_as", "image_folder", "source", "content")  # columns that reading needs
+
+
+def utf8(text: str) -> str:
+    """Escape the bytes of a file or class name that are not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def is_exported(header: Sequence[str]) -> bool:
+    """Tell whether columns are those of an exported table."""
+    return {*EXPORTED} <= {*header}
+
+
+def is_predicted(header: Sequence[str]) -> bool:
+    """Tell whether columns are those of a table of predictions."""
+    return {*PREDICTED} <= {*header}
+
+
+# Reading back
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What the columns of an export say about an image when they are read back."""
+
+    file_name: str  # of the image or its copy; empty if unknown
+    source: str  # the name in the run, if that is another
+    content: str
+    status: str
+    reviewed: str
+    category: str | None
+    label: str | None
+    sorted_as: str | None  # the category when it was exported
+
+    @property
+    def file(self) -> str:
+        """The name of the image in the run."""
+        return self.source or self.file_name
+
+    @property
+    def was_seen(self) -> bool:
+        """Whether a person had decided on the category after seeing the image."""
+        return self.reviewed in SEEN_WORDS
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the category was replaced after the export."""
+        return None not in (self.category, self.sorted_as) and self.category != self.sorted_as
+
+    @property
+    def given(self) -> str | None:
+        """The class that a person has given: an edited category, else a label, else a category decided in a review."""
+        if self.is_edited or (self.label is None and self.reviewed in SETTLED_WORDS):
+            return self.category
+        return self.label
+
+
+def statement(row: Mapping[str, object]) -> Statement:
+    """Return what the columns of a row say, as far as it has them."""
+
+    def text(name: str) -> str:
+        return str(row.get(name) or "")
+
+    return Statement(
+        file_name=text("file_name"),
+        source=text("source"),
+        content=text("content"),
+        status=text("status"),
+        reviewed=text("reviewed").strip().casefold(),
+        category=class_in(row, "category"),
+        label=class_in(row, "label"),
+        sorted_as=class_in(row, "sorted_as"),
+    )
+
+
+def class_in(row: Mapping[str, object], column: str) -> str | None:
+    """Return the class in a column of a row; errors lack their subject, the table."""
+    try:
+        return as_name(row.get(column))
+    except InputError as error:
+        raise InputError(f"has an invalid {column}. {error}") from None
+
+
+def statements(rows: Sequence[Mapping[str, object]]) -> list[Statement]:
+    """Return what each row of a table says; errors lack their subject, the table."""
+    found = [statement(row) for row in rows]
+    edited = [each for each in found if each.is_edited]
+    if torn := [each.file_name for each in edited if each.label not in (None, each.category, each.sorted_as)]:
+        raise InputError(
+            f"must not change label and category to different classes, unlike in {plural(len(torn), 'row')}: "
+            f"{listing(torn)}. Correct one of them."
+        )
+    return found
+
+
+# Folders
 
 MARKER = ".sortal-export.json"  # says that a folder is an export, and in which format; hidden from other tools
 INDEX = "index.csv"  # of the format `folders`: what each file is
-UNSURE = "unsure"  # its folder of images that the run is not sure of
+UNSURE_FOLDER = "unsure"  # its folder of images that the run is not sure of
 BY_CATEGORY = "folders"  # the format whose folders are categories
 NO_LABELS = Remedy("read it without labels", folders="ignore")
 
@@ -50,58 +191,21 @@ def check_meaning(folder: Path, folders: FoldersMean) -> None:
     )
 
 
-def labels_of(folder: Path, files: Sequence[str]) -> list[str | None]:
-    """Return the label of each file of a folder in the format `folders`, None for those that only the run has sorted.
+def labels_of(files: Sequence[str], index: Sequence[Statement]) -> list[str | None]:
+    """Return the label of each file of a folder in the format `folders`; None for those that only the run has sorted.
 
     Files where the export put them have the label in its index, which is empty unless a person gave or confirmed it.
     Files that have been moved to another folder, or added to one, are of its class.
     """
-    if not (folder / INDEX).is_file():
-        raise InputError(
-            f"{str(folder / INDEX)!r} must be there to say which images were labelled or reviewed, but it is not.",
-            Remedy("export the run again"),
-            NO_LABELS,
-        )
-    table = label_tables.read(folder / INDEX)
-    label_of = dict(zip(table.file_name, table.label, strict=True))
-    _, rows = label_tables.read_exported(folder / INDEX)
-    name_of = {_folder(str(row["file_name"])): str(row["category"]) for row in rows}
-    renamed = _renamed(files, [*label_of])
-    found: list[str | None] = []
-    for file in files:
-        own = _folder(file)
-        before = file if own not in renamed else f"{renamed[own]}{file[len(own) :]}"
-        if before in label_of:
-            label = label_of[before]
-            found.append(label if own not in renamed or label is None else posixpath.basename(own))
-        else:
-            name = normalize("NFC", posixpath.basename(own))
-            found.append(None if not own or own.partition("/")[0] == UNSURE else name_of.get(own, name))
-    return found
+    given = {each.file_name: each.given for each in index}
+    category_of = {posixpath.dirname(each.file_name): each.category for each in index}
 
+    def label(file: str) -> str | None:
+        folder = posixpath.dirname(file)
+        if file in given:
+            return given[file]
+        if not folder or folder.partition("/")[0] == UNSURE_FOLDER:
+            return None
+        return category_of.get(folder, normalize("NFC", posixpath.basename(folder)))
 
-def _renamed(files: Sequence[str], exported: Sequence[str]) -> Mapping[str, str]:
-    """Return the folders that have been renamed since the export, with their names then.
-
-    Such a folder is new, and most of its files were in one that is gone.
-    """
-    there, then = {*map(_folder, files)}, {*map(_folder, exported)}
-    gone: dict[str, list[str]] = {}
-    for file in exported:
-        if (own := _folder(file)) not in there:
-            gone.setdefault(posixpath.basename(file), []).append(own)
-    sources: dict[str, Counter[str]] = {}
-    sizes = Counter(map(_folder, files))
-    for file in files:
-        if (own := _folder(file)) and own not in then:
-            sources.setdefault(own, Counter()).update(gone.get(posixpath.basename(file), ()))
-    found = {}
-    for own, counts in sources.items():
-        for source, count in counts.most_common(1):
-            if 2 * count > sizes[own] and own.partition("/")[0] != UNSURE:
-                found[own] = source
-    return found
-
-
-def _folder(file: str) -> str:
-    return posixpath.dirname(file)
+    return [label(file) for file in files]

@@ -1,6 +1,6 @@
 """ImageSet: images, their labels, and their split into labelled, unlabelled and validation."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
+from sortal.images.class_names import in_order
 from sortal.system.text import plural
 from sortal.system.workers import ImageSource
 
@@ -230,14 +231,6 @@ def image_set(
         validation=np.zeros(len(files), dtype=bool) if validation is None else validation,
         ignored=tuple(ignored),
     )
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Sort class names by code point, or by value if all of them are whole numbers."""
-    found = sorted(names)
-    if all(name.isascii() and name.isdigit() for name in found):
-        found.sort(key=lambda name: (len(name.lstrip("0")), name.lstrip("0")))  # int() refuses more than 4,300 digits
-    return found
 
 
 def _generator(seed: int) -> np.random.RandomState:

@@ -1,12 +1,12 @@
 """Reading images and their labels from a folder, from a folder and a table, or from a list."""
 
-import ntpath
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from typing import Any, TypeAlias
 from unicodedata import normalize
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from sortal.config import UNLABELLED, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
+from sortal.images.class_names import as_name
 from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find, unread_pictures
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.files import same_file
 from sortal.system.text import plural
 
-Column: TypeAlias = Sequence[Any] | NDArray[Any]
-Names: TypeAlias = list[str | None]
+PerImage: TypeAlias = Sequence[Any] | NDArray[Any]  # one entry for each image
+ClassNames: TypeAlias = list[str | None]  # one for each image; None if it has none
 # Names of classes, in any case, that more likely say that an image has none.
 PLACEHOLDERS = frozenset({"unknown", "unlabelled", "unlabeled", "unsorted", "undefined", "tbd", "todo", "no label"})
 PLACEHOLDERS |= {"none", "null", "nil", "nan", "na", "n.a.", "n/a", "-", "--", "?", "??", "???"}
@@ -31,8 +32,8 @@ PLACEHOLDERS |= {"none", "null", "nil", "nan", "na", "n.a.", "n/a", "-", "--", "
 def read_images(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    labels: str | os.PathLike[str] | Column | None = None,
-    truth: Column | None = None,
+    labels: str | os.PathLike[str] | PerImage | None = None,
+    truth: PerImage | None = None,
     need_labels: bool = True,
     **reading: Any,
 ) -> ImageSet:
@@ -65,7 +66,9 @@ def read_images(
     else:
         images = _from_list(source, labels, truth, how)
     if need_labels and not images.classes:
-        tables = [name for name in images.ignored if "/" not in name and name.lower().endswith(label_tables.EXTENSIONS)]
+        tables = [
+            name for name in images.ignored if "/" not in name and name.lower().endswith(label_tables.TABLE_EXTENSIONS)
+        ]
         advice = "Put the images of a class into a folder named after it, or pass a table of labels."
         if tables:
             advice = f"Pass a table of labels; the folder contains {listing(tables)}."
@@ -107,17 +110,33 @@ def _within(folder: Path, base: Path) -> str:
     return os.path.relpath(os.path.abspath(folder), base).replace(os.sep, "/")
 
 
-def _labels_of(folders: Sequence[Path], found: Sequence[Sequence[str]], how: Reading) -> Names:
+def _labels_of(folders: Sequence[Path], found: Sequence[Sequence[str]], how: Reading) -> ClassNames:
     """Return the labels that the folders give the files found in each of them."""
     for folder in folders:
         exported.check_meaning(folder, how.folders)
     if how.folders == "reviewed":
-        return [label for pair in zip(folders, found, strict=True) for label in exported.labels_of(*pair)]
+        return [
+            label
+            for folder, files in zip(folders, found, strict=True)
+            for label in exported.labels_of(files, _index_of(folder))
+        ]
     files = [name for names in found for name in names]
     return _folder_names(folders, files, how.unlabelled, are_classes=how.folders == "classes")
 
 
-def _folder_names(folders: Sequence[Path], files: Sequence[str], unlabelled: str, *, are_classes: bool) -> Names:
+def _index_of(folder: Path) -> list[exported.Statement]:
+    """Read the index of a folder that Sortal exported."""
+    path = folder / exported.INDEX
+    if not path.is_file():
+        raise InputError(
+            f"{str(path)!r} must be there to say which images were labelled or reviewed, but it is not.",
+            Remedy("export the run again"),
+            exported.NO_LABELS,
+        )
+    return label_tables.read_exported(path)
+
+
+def _folder_names(folders: Sequence[Path], files: Sequence[str], unlabelled: str, *, are_classes: bool) -> ClassNames:
     """Return the folder that each file is in; None for unlabelled images."""
     within = [normalize("NFC", name.partition("/")[0]) if "/" in name and are_classes else None for name in files]
     there = {name for name in within if name is not None}
@@ -134,8 +153,8 @@ def _folder_names(folders: Sequence[Path], files: Sequence[str], unlabelled: str
     return [None if name in nameless or name == "-1" else name for name in within]
 
 
-def _settle(labels: Sequence[str | None], placeholders: str) -> Names:
-    """Return labels without those that only stand for one, as far as these are not classes; ask if nobody has said."""
+def _settle(labels: Sequence[str | None], placeholders: str) -> ClassNames:
+    """Return labels, without placeholders such as "unknown" unless these are classes; raise if nobody has decided."""
     if placeholders == "classes":
         return [*labels]
     doubtful = {name for name in labels if name is not None and name.casefold() in PLACEHOLDERS}
@@ -158,14 +177,15 @@ def _from_table(
     table: label_tables.LabelTable,
     how: Reading,
 ) -> ImageSet:
-    table, wanted = _rows_within(table, folder, [*images, *others], prefixes)
-    name, at = repr(str(table.path)), _locate(wanted, folder, [*images, *others], prefixes)
-    if missing := [file for file in wanted if file not in at]:
+    table = _rows_about(table, folder, prefixes)
+    name, at = repr(str(table.path)), _locate(table.file_name, folder, [*images, *others], prefixes)
+    if missing := [file for file in table.file_name if file not in at]:
         raise InputError(
             f"Every row of {name} must name a file in {str(folder)!r} by its relative path; "
-            f"{_of(missing, wanted, 'does', 'do')} not: {listing(missing)}. {_guess(missing[0], [*images, *others])}"
+            f"{_of(missing, table.file_name, 'does', 'do')} not: {listing(missing)}. "
+            f"{_guess(missing[0], [*images, *others])}"
         )
-    files = [at[file] for file in wanted]
+    files = [at[file] for file in table.file_name]
     _check_once(f"The table {name}", files, table.label)
     if images and not files and how.unlisted == "ignore":
         raise InputError(f"The table {name} must have at least one row, got none.")
@@ -190,67 +210,35 @@ def _from_table(
     )
 
 
-def _rows_within(
-    table: label_tables.LabelTable, folder: Path, there: Collection[str], prefixes: Sequence[str]
-) -> tuple[label_tables.LabelTable, list[str]]:
-    """Return the rows of a table that are about these folders, and what to look for in them.
+def _rows_about(table: label_tables.LabelTable, folder: Path, prefixes: Sequence[str]) -> label_tables.LabelTable:
+    """Return the rows of a table that are about these folders, with names relative to the one that all are in.
 
-    A run may have images of several folders. A table that Sortal exported then says in which one an image is, by its
-    absolute path or by the end of the folder's. If none is here, the folder was moved or copied, and the names count
-    as in any other table.
+    A table that was exported from a run with images of several folders names the folder of each image by the end of its
+    path. If none of these is among them, the table is taken as it is.
     """
-    place_of = next(filter(any, (_by_path(table, folder, there, prefixes), _by_folder(table, folder, prefixes))), None)
-    if place_of is None:
-        return table, [*table.file_name]
-    here = [place is not None for place in place_of]
-
-    def kept(column: Sequence[Any]) -> list[Any]:
-        return [each for each, stays in zip(column, here, strict=True) if stays]
-
-    names, places = kept(table.file_name), kept(place_of)
-    wanted = [place or name for name, place in zip(names, places, strict=True)]
-    if len({*names}) < len(names):  # in several folders
-        names = wanted
-    truth = None if table.truth is None else kept(table.truth)
-    return replace(table, file_name=names, label=kept(table.label), truth=truth), wanted
-
-
-def _by_path(
-    table: label_tables.LabelTable, folder: Path, there: Collection[str], prefixes: Sequence[str]
-) -> list[str | None]:
-    """Return the file that the absolute path of each row means; None if it is not in the folders, "" if it is gone."""
-    within = _locate([place for place in table.places or () if place], folder, there, prefixes)
-    homes = [os.path.realpath(folder / prefix) for prefix in prefixes]
-
-    def place_of(path: str) -> str | None:
-        with suppress(ValueError):  # from a path that no file can have
-            is_here = not path or any(map(Path(os.path.realpath(path)).is_relative_to, homes))
-            return within.get(path, "" if is_here else None)
-        return None
-
-    return [*map(place_of, table.places or ())]
-
-
-def _by_folder(table: label_tables.LabelTable, folder: Path, prefixes: Sequence[str]) -> list[str | None]:
-    """Return the name in these folders of the image of each row; None if its folder is not one of them."""
     homes = {_slashed(os.path.abspath(folder / prefix)): prefix for prefix in prefixes}
-    homes.setdefault(_slashed(os.path.abspath(folder)), "")
 
-    def place_of(file: str, end: str) -> str | None:
-        fits = [prefix for home, prefix in homes.items() if f"/{home}".endswith(f"/{_slashed(end)}")]
-        return f"{fits[0]}{file}" if fits else None
+    def prefix_of(end: str) -> str | None:
+        fits = (prefix for home, prefix in homes.items() if f"/{home}".endswith(f"/{_slashed(end)}"))
+        return next(fits, None) if end else ""
 
-    return [place_of(*each) if each[1] else "" for each in zip(table.file_name, table.folders or (), strict=False)]
+    found = [prefix_of(end) for end in table.image_folder]
+    here = [prefix is not None for prefix in found]
+    if not any(here):
+        return table
+    return replace(
+        table,
+        file_name=[prefix + file for prefix, file in zip(found, table.file_name, strict=True) if prefix is not None],
+        label=[*compress(table.label, here)],
+        truth=None if table.truth is None else [*compress(table.truth, here)],
+    )
 
 
-def _locate(
-    wanted: Iterable[str], folder: Path, there: Collection[str], prefixes: Sequence[str] = ("",)
-) -> dict[str, str]:
+def _locate(wanted: Iterable[str], folder: Path, there: Collection[str], prefixes: Sequence[str]) -> dict[str, str]:
     """Return the file that each name means: an exact match, or the only file with an equivalent path.
 
     Equivalent are composed and decomposed accents, "./" and "..", backslashes, paths without one of the prefixes, and
-    absolute paths into the folder, or into where it was on another computer, if all that are not here lie below one
-    folder there.
+    absolute paths into the folder.
     """
     exact = set(there)
     alike: dict[str, list[str]] = {}
@@ -258,17 +246,21 @@ def _locate(
         alike.setdefault(normalize("NFC", name), []).append(name)
 
     @cache
-    def above(parent: str) -> str | None:
-        """Return the path from the folder to an absolute path within it, whatever links and dots both contain."""
-        rest = ""
-        while not same_file(parent, folder):
-            parent, name = posixpath.split(parent)
-            if not name:
-                return None
-            rest = f"{name}/{rest}"
-        return rest
+    def within(parent: str) -> str | None:
+        """Return the path from the folder to one in it, as it is written or with links resolved."""
+        with suppress(ValueError):  # from a path that no file can have
+            for resolve in (os.path.abspath, os.path.realpath):
+                inner, outer = Path(resolve(parent)), resolve(folder)
+                if inner.is_relative_to(outer):
+                    return inner.relative_to(outer).as_posix()
+        return None
 
-    def matching(path: str) -> list[str]:
+    def candidates(name: str) -> list[str]:
+        if name in exact:
+            return [name]
+        path = _slashed(name)
+        if os.path.isabs(path) and (parent := within(posixpath.dirname(path))) is not None:
+            path = _slashed(f"{parent}/{posixpath.basename(path)}")
         for paths in ([path], [prefix + path for prefix in prefixes]):
             if files := [each for each in paths if each in exact]:
                 return files
@@ -276,41 +268,12 @@ def _locate(
                 return files
         return []
 
-    def candidates(name: str) -> list[str]:
-        if name in exact:
-            return [name]
-        path = _slashed(name)
-        if _is_absolute(path) and (before := above(posixpath.dirname(path))) is not None:
-            path = before + posixpath.basename(path)
-        return matching(path)
-
     found = {name: candidates(name) for name in wanted}
-    elsewhere = [name for name, files in found.items() if not files and _is_absolute(_slashed(name))]
-    if elsewhere and not any(os.path.exists(name) for name in elsewhere):
-        found |= _below_another(elsewhere, matching)
     return {name: files[0] for name, files in found.items() if len(files) == 1}
-
-
-def _below_another(names: Sequence[str], matching: Callable[[str], list[str]]) -> dict[str, list[str]]:
-    """Return the files that absolute paths of another computer mean: what follows the one folder they all lie below."""
-    paths = [_slashed(name) for name in names]
-    parts = posixpath.dirname(paths[0]).split("/")
-    for count in range(1, len(parts) + 1):  # the longest relative path first
-        prefix = "/".join(parts[:count]) + "/"
-        if all(path.startswith(prefix) for path in paths):
-            found = [matching(path[len(prefix) :]) for path in paths]
-            if all(found):
-                return dict(zip(names, found, strict=True))
-    return {}
 
 
 def _slashed(name: str) -> str:
     return posixpath.normpath(name.replace("\\", "/"))
-
-
-def _is_absolute(path: str) -> bool:
-    """Tell whether a path is absolute here or on Windows."""
-    return posixpath.isabs(path) or bool(ntpath.splitdrive(path)[0])
 
 
 def _guess(name: str, there: Sequence[str]) -> str:
@@ -348,8 +311,8 @@ def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -
 
 def _from_list(
     source: Sequence[str | os.PathLike[str]],
-    labels: str | os.PathLike[str] | Column | None,
-    truth: Column | None,
+    labels: str | os.PathLike[str] | PerImage | None,
+    truth: PerImage | None,
     how: Reading,
 ) -> ImageSet:
     files: list[str] = []
@@ -372,12 +335,12 @@ def _from_list(
     return image_set(files, paths=files, labels=_settle(names, how.placeholders), truth=settled)
 
 
-def _column(name: str, values: Column, n: int) -> list[str | None]:
+def _column(name: str, values: PerImage, n: int) -> list[str | None]:
     if isinstance(values, Mapping | Set) or getattr(values, "ndim", 1) != 1:
         raise InputError(f"{name} must be a list with one entry per image, in order, got {type(values).__name__}.")
     if len(values) != n:
         raise InputError(f"{name} must be as long as the list of images, {n:,}, got {len(values):,}.")
     try:
-        return [label_tables.as_name(value) for value in values]
+        return [as_name(value) for value in values]
     except InputError as error:
         raise InputError(f"{name} must be class names. {error}") from None

@@ -20,14 +20,14 @@ from sortal.errors import InputError
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import views
+from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.frozen import COMMIT_SECONDS, FrozenEncoder, KeptTokens
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.system.cache import load_arrays, save_arrays
 from sortal.system.device import MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
+from sortal.system.mapped_arrays import scratch
 from sortal.system.progress import Runtime
-from sortal.system.scratch import scratch
 from sortal.system.signals import defer_signals
 
 logger = logging.getLogger(__name__)
@@ -160,7 +160,8 @@ def _compute(
         for rows in _one_behind(batches, stopped):
             computed[done : done + len(rows)] = rows
             done += len(rows)
-            due = monotonic() - committed > COMMIT_SECONDS or (done - saved) * 4 * x.shape[1] >= LARGEST_FEATURE_FILE
+            full = (done - saved) * 4 * x.shape[1] >= LARGEST_FEATURE_FILE
+            due = full or monotonic() - committed > frozen.COMMIT_SECONDS
             if cache is not None and (due or done == end or stopped()):
                 cache.add(contents[missing[saved:done]], computed[saved:done].numpy())
                 saved, committed = done, monotonic()

@@ -11,6 +11,8 @@ from typing import Any
 
 from sortal.runs.run import LOG
 from sortal.system.files import writing
+from sortal.system.open_folder import make_folder
+from sortal.system.regular_files import regular
 
 EVENTS_VERSION = "brain.Event:2"  # of TensorBoard's files
 
@@ -56,8 +58,8 @@ class _File:
         """Open a file and cut it to this size, unless it is smaller."""
         self.path = path
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._raw = path.open("ab", buffering=0)
+            make_folder(path.parent)
+            self._raw = open(path, "ab", buffering=0, opener=regular)  # noqa: SIM115 (closed by close())
         self._raw.truncate(min(size, self.size))
 
     @property

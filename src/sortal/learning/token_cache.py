@@ -2,8 +2,6 @@
 
 import math
 import os
-import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,25 +16,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import views
+from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Draws
-from sortal.learning.frozen import COMMIT_SECONDS, FrozenEncoder, KeptTokens, prefetch, views_at_once
+from sortal.learning.frozen import FrozenEncoder, KeptTokens, prefetch, views_at_once
 from sortal.learning.views import Crops, Keys, RowNumbers
 from sortal.system import cache
 from sortal.system.files import writing
-from sortal.system.mapping import check_whole
+from sortal.system.mapped_arrays import check_whole
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import regular
+from sortal.system.resources import free_disk, free_memory
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
 
 Where = Literal["device", "memory", "file"]
-Mask = NDArray[np.bool_]
+ViewMask = NDArray[np.bool_]
 TOKENS_AT_ONCE = 256  # crops per batch
 DISK_MARGIN = 2**28  # bytes to leave free on the disk
 TOKENS, TOKEN_MARK = "tokens.bf16", "tokens.json"
 TOKEN_FILE = f"The file {TOKENS} in the cache of the run"
-CGROUP = ("memory.max", "memory.current", "memory.stat")  # of the container, in bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,35 +94,11 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else free_memory()
 
 
-def free_memory() -> int:
-    """Return the bytes of memory that are available on this machine and in its container."""
-    return min(_free_in_machine(), _free_in_container())
-
-
-def _free_in_container() -> int:
-    try:
-        limit, used, kinds = (Path("/sys/fs/cgroup", name).read_text(encoding="ascii") for name in CGROUP)
-        of_kind = dict(line.split() for line in kinds.splitlines())
-        cached = int(of_kind["active_file"]) + int(of_kind["inactive_file"])  # reclaimable
-        return max(int(limit) - int(used) + cached, 0)
-    except (OSError, ValueError, KeyError):  # no container, or its limit is "max"
-        return sys.maxsize
-
-
-def _free_in_machine() -> int:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":") for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2) if hasattr(os, "sysconf") else 2**32
-
-
 def _free_disk(folder: Path) -> int:
     """Return the free disk space plus that of an existing token file, which is resumed or overwritten."""
     file = folder / TOKENS
     held = getattr(file.stat(), "st_blocks", 0) * 512 if file.is_file() else 0
-    return shutil.disk_usage(folder).free + held
+    return free_disk(folder) + held
 
 
 @dataclass(frozen=True)
@@ -136,13 +111,13 @@ class LiveViews:
     seed: int
     share: tuple[int, int] = (0, 1)  # number of this process, and of all processes, among which batches are divided
 
-    def chosen(self, draws: Draws) -> Mask:
+    def chosen(self, draws: Draws) -> ViewMask:
         """Return the mask (steps, batch_size) of the images whose views this process computes: an equal share."""
         (rank, size), n = self.share, draws.rows.shape[1]
         at = np.arange(n)
         return np.broadcast_to((at >= n * rank // size) & (at < n * (rank + 1) // size), draws.rows.shape)
 
-    def stream(self, draws: Draws, epoch: int, chosen: Mask | None = None) -> Iterator[Tensor]:
+    def stream(self, draws: Draws, epoch: int, chosen: ViewMask | None = None) -> Iterator[Tensor]:
         """Yield the tail's inputs of each step, first views of all images, then second views; only those `chosen`."""
         size, keys = self.trunk.backbone.spec.image_size, views.content_keys(self.store)
         draw = partial(views.random_crops, self.store, keys, size=size, flip=self.flip, seed=self.seed, epoch=epoch)
@@ -163,11 +138,11 @@ class CachedTokens:
     device: torch.device  # to stream to
     mapped: NDArray[np.int16] | None = None  # the file that the tokens are in
 
-    def chosen(self, draws: Draws) -> Mask:
+    def chosen(self, draws: Draws) -> ViewMask:
         """Return the mask (steps, batch_size) of the images that have tokens here, not in another process."""
         return self.slot[draws.rows] >= 0
 
-    def stream(self, draws: Draws, epoch: int, chosen: Mask | None = None) -> Iterator[Tensor]:
+    def stream(self, draws: Draws, epoch: int, chosen: ViewMask | None = None) -> Iterator[Tensor]:
         """Yield the same as `LiveViews.stream`, from cached views."""
         n_views = self.tokens.shape[1]
         flat = self.tokens.flatten(0, 1)
@@ -194,7 +169,7 @@ class CachedTokens:
 InputSource = LiveViews | CachedTokens
 
 
-def _by_step(views_of: Iterable[RowNumbers], chosen: Mask | None) -> Iterator[RowNumbers]:
+def _by_step(views_of: Iterable[RowNumbers], chosen: ViewMask | None) -> Iterator[RowNumbers]:
     """Yield the entries of each step: those of first views, then those of second views; only those `chosen`."""
     for step, (first, second) in enumerate(zip(*views_of, strict=True)):
         which = slice(None) if chosen is None else chosen[step]
@@ -237,12 +212,13 @@ def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[
     done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
     if not done:
         mark.unlink(missing_ok=True)
-        with writing(file, size), file.open("wb") as empty:
+        with writing(file, size), open(file, "wb", opener=regular) as empty:
             if hasattr(os, "posix_fallocate"):  # so that writing cannot run out of disk space
                 os.posix_fallocate(empty.fileno(), 0, size)
             else:
                 empty.truncate(size)
-    array = np.memmap(file, dtype=np.int16, mode="r+", shape=shape)
+    with open(file, "rb+", opener=regular) as opened:
+        array = np.memmap(opened, dtype=np.int16, mode="r+", shape=shape)
 
     def commit(done: int) -> None:
         array.flush()
@@ -301,7 +277,7 @@ def cache_tokens(
                 check_whole(mapped, TOKEN_FILE)
             tokens[done : done + len(part)] = part.to(torch.bfloat16)
             done += len(part)
-            if commit is not None and (monotonic() - committed > COMMIT_SECONDS or done == total):
+            if commit is not None and (monotonic() - committed > frozen.COMMIT_SECONDS or done == total):
                 commit(done)
                 committed = monotonic()
             runtime.progress("Computing tokens", done, total)

@@ -15,7 +15,7 @@ from sortal.runs.categories import describe, find_candidates, ids_of, known_mask
 from sortal.runs.confidence import Confidence, Features, place
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import KChoice, RunFacts
-from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, UNSURE, Assignments, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category, Run
 
 
 def build_run(
@@ -72,7 +72,7 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
         distance=np.zeros(n),
         next_category_id=np.full(n, -1),
         next_distance=np.zeros(n),
-        reviewed=np.full(n, OPEN),
+        reviewed=np.zeros(n, dtype=np.int64),
     )
 
 

@@ -113,12 +113,20 @@ def find_candidates(
 
 def rows_of(categories: Sequence[Category], ids: Ints) -> Ints:
     """Return the row (n,) of each id among the categories, which is that of its centre; −1 stays −1."""
-    own = np.array([category.id for category in categories], dtype=np.int64)
-    order = np.argsort(own)
-    rows = order[np.minimum(np.searchsorted(own[order], ids), len(own) - 1)]
-    if not np.array_equal(own[rows][ids >= 0], ids[ids >= 0]):
+    rows = positions(ids, [category.id for category in categories])
+    if (rows[ids >= 0] < 0).any():
         raise ValueError("every image must be in a category that exists")
-    found: Ints = np.where(ids < 0, -1, rows)
+    return rows
+
+
+def positions(values: Ints, ids: Sequence[int]) -> Ints:
+    """Return the position (n,) of each value among ids, all different; −1 for a value that is none of them."""
+    own = np.array(ids, dtype=np.int64)
+    if not len(own):
+        return np.full(len(values), -1)
+    order = np.argsort(own)
+    at = order[np.minimum(np.searchsorted(own[order], values), len(own) - 1)]
+    found: Ints = np.where(own[at] == values, at, -1)
     return found
 
 
@@ -137,6 +145,20 @@ def known_mask(categories: Sequence[Category]) -> NDArray[np.bool_]:
 def known_names(categories: Sequence[Category]) -> list[str]:
     """Return the names of the known categories."""
     return [category.name for category in categories if category.kind == KNOWN]
+
+
+def rows_by(category: Ints) -> dict[int, Ints]:
+    """Return the rows of each category that has any, by its id; `category` (n,) has the ids."""
+    ids, starts = np.unique(np.sort(category), return_index=True)
+    order = np.argsort(category, kind="stable")
+    return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True))
+
+
+def nearest_first(x: Features, rows: Ints, centre: Floats | None = None) -> Ints:
+    """Sort rows by the distance of their features (n, d) to a centre, by default their mean."""
+    own = np.asarray(x[rows], dtype=np.float64)
+    squared = ((own - (own.mean(axis=0) if centre is None else centre)) ** 2).sum(axis=1)
+    return rows[np.argsort(squared, kind="stable")]
 
 
 def members(category: Ints, key: Ints | Floats, categories: Sequence[Category], rows: Ints | None = None) -> list[Ints]:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
+from sortal.images.review_states import SEEN, SETTLED, words_of
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
-from sortal.runs.tables import Column, data_frame
-from sortal.system.files import CACHE
-from sortal.system.own_files import own_folder
+from sortal.system.csv_tables import Column, data_frame
+from sortal.system.open_folder import CACHE, own_folder
 from sortal.system.text import plural
 
 # Files of a run's folder that other packages name; storage.py has the others.
@@ -28,9 +28,6 @@ LAST_ID = 2**62  # of a category: arrays hold what follows it, too
 
 Kind = Literal["known", "new"]
 LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")
-# What a person has said of an image: nothing; that its category is right; which one is right; that it was wrong; or
-# that its category is right, with many others, without having seen it.
-OPEN, CONFIRMED, MOVED, REJECTED, UNSEEN = REVIEWED = ("no", "confirmed", "moved", "rejected", "accepted unseen")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,17 +45,17 @@ class Assignments:
     distance: NDArray[np.float64]  # (n,) to the centre of the own category
     next_category_id: NDArray[np.int64]  # (n,) the most likely of the others; −1 without another category
     next_distance: NDArray[np.float64]  # (n,) to its centre; NaN without another category
-    reviewed: NDArray[np.str_]  # (n,) one of REVIEWED
+    reviewed: NDArray[np.int64]  # (n,) the ReviewState of each
 
     @property
     def seen(self) -> NDArray[np.bool_]:
         """The mask (n,) of images whose category a person has decided after seeing them."""
-        return np.isin(self.reviewed, (CONFIRMED, MOVED))
+        return np.isin(self.reviewed, SEEN)
 
     @property
     def settled(self) -> NDArray[np.bool_]:
         """The mask (n,) of images whose category a person has decided, seen or unseen."""
-        return np.isin(self.reviewed, (CONFIRMED, MOVED, UNSEEN))
+        return np.isin(self.reviewed, SETTLED)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -160,15 +157,13 @@ class Run:
     def __post_init__(self) -> None:
         (k, d), a, c = self.centres.shape, self.assignments, self.confidence
         sizes = {category.id: category.size for category in self.categories}
-        ids, counts = np.unique(a.category_id, return_counts=True)
-        found = dict(zip(ids.tolist(), counts.tolist(), strict=True))
-        own, following = {j: n for j, n in sizes.items() if n}, {*np.unique(a.next_category_id).tolist()}
+        own, following = {j: n for j, n in sizes.items() if n}, {*a.next_category_id.tolist()}
         rules = (
             (len(sizes) == len(self.categories) == k, "every category must have an id of its own and a centre",
              "categories.csv, centres.npy"),
             (max(sizes, default=-1) < self.facts.next_id <= LAST_ID, "the next id must be above that of every category",
              "run.json, categories.csv"),
-            (found == own, "the sizes of categories must be those of the assignments",
+            (sizes_of(a.category_id) == own, "the sizes of categories must be those of the assignments",
              "categories.csv, assignments.csv"),
             ({-1, *sizes} >= following, "every next category must exist", "assignments.csv, categories.csv"),
             (self.features.shape == (len(a), d), "every image must have features as long as the centres",
@@ -188,8 +183,8 @@ class Run:
 
     @property
     def cache(self) -> Path:
-        """The folder of the stages' results; raise InputError if it is a link."""
-        return own_folder(self.folder / CACHE)
+        """The folder of the stages' results."""
+        return own_folder(self.folder) / CACHE
 
     @property
     def names(self) -> dict[int, str]:
@@ -211,7 +206,7 @@ class Run:
     def part(self, rows: NDArray[np.int64]) -> "Run":
         """Return the run of the images in `rows` alone, in this order, in the same categories."""
         a = self.assignments.take(rows)
-        sizes = dict(zip(*(each.tolist() for each in np.unique(a.category_id, return_counts=True)), strict=True))
+        sizes = sizes_of(a.category_id)
         categories = tuple(replace(each, size=sizes.get(each.id, 0)) for each in self.categories)
         return replace(self, assignments=a, categories=categories, features=np.asarray(self.features[rows]))
 
@@ -256,6 +251,12 @@ class Run:
         return html.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def sizes_of(category: NDArray[np.int64]) -> dict[int, int]:
+    """Return the number of images of each category that has any, by id; `category` (n,) has the ids."""
+    ids, counts = np.unique(category, return_counts=True)
+    return dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
+
 def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Column]]:
     """Return the columns of assignments.csv; `names` are those of the categories, by id."""
     has_truth = any(truth is not None for truth in a.truth)
@@ -271,7 +272,7 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("next_category", [names.get(i) for i in a.next_category_id.tolist()]),
         ("next_category_id", a.next_category_id),
         ("next_distance", a.next_distance),
-        ("reviewed", a.reviewed.tolist()),
+        ("reviewed", words_of(a.reviewed)),
         ("folder", a.folders),
         ("content", a.contents),
     ]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import sortal
 from sortal.system.files import write_atomically
+from sortal.system.open_folder import make_folder
 from sortal.system.regular_files import openable, read_json
 
 DIGEST = "sha256"
@@ -44,7 +45,7 @@ def load(path: Path) -> Any:
 
 def save(path: Path, value: Any) -> None:
     """Cache a value as JSON, with its digest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_atomically(path, json.dumps({"value": value, DIGEST: _digest(value)}).encode())
 
 
@@ -73,6 +74,6 @@ def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Cache arrays by name, with their digest."""
     from safetensors.numpy import save
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     whole = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
     write_atomically(path, save(whole, metadata={DIGEST: hashed(*whole.values())}))

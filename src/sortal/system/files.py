@@ -4,22 +4,21 @@ import errno
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
 from sortal.errors import NO_SPACE, InputError, no_space
-from sortal.system.held_folders import check_held, hold, identity_of
-from sortal.system.own_files import check_tree
+from sortal.system.open_folder import CACHE, NEXT, check_held, hold, identity_of, make_folder, open_folder, own_folder
 from sortal.system.regular_files import read_json
-from sortal.system.temporary import move_file, sweep, sweep_below, temporary_file
+from sortal.system.temporary import sweep, sweep_below, temporary_file
 from sortal.system.text import byte_sizes
 
-CACHE = "cache"  # results of stages, in the folder of a run
-NEXT, COMMIT = ".sortal-next", "commit.json"  # the staging folder, and the file that commits it
+COMMIT = "commit.json"  # the file that commits what is in the staging folder, NEXT
 LOCK = ".lock"
-POLL = 1.0  # seconds between attempts to get a lock
+LOCK_EVERY = 1.0  # seconds between attempts to get a lock
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)  # from file systems that have none
 
 
@@ -28,15 +27,18 @@ Content: TypeAlias = bytes | tuple[bytes | memoryview, ...]  # of a file, whole 
 
 def write_atomically(path: Path, content: Content) -> None:
     """Write a file so that neither a reader nor a crash ever sees part of it."""
-    check_held(path)
     parts = (content,) if isinstance(content, bytes) else content
-    with writing(path, sum(memoryview(part).nbytes for part in parts)), temporary_file(path.parent) as file:
+    size = sum(memoryview(part).nbytes for part in parts)
+    with writing(path, size), open_folder(path.parent) as here, temporary_file(here) as (name, file):
+        here.check(path.name)
         for part in parts:
             file.write(part)
         file.flush()
         os.fsync(file.fileno())
-        move_file(file, path)
-    sync_folder(path.parent)
+        if sys.platform == "win32":  # which does not rename open files
+            file.close()
+        here.replace(name, path.name)
+        here.sync()
 
 
 @contextmanager
@@ -55,25 +57,22 @@ def writing(place: str | os.PathLike[str], needed: int = 0) -> Iterator[None]:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names of new files in a folder are on disk."""
-    with suppress(OSError):  # some file systems, and Windows, cannot open folders
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+    with suppress(OSError), open_folder(folder) as here:
+        here.sync()
 
 
 def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
     """Write files, given as content or as a file to link, and delete those in `gone`: atomic for users of `finish`."""
-    staging = folder / NEXT
     check_held(folder)
     finish(folder)
     try:
         with writing(folder):
-            _stage(staging, files, gone)
+            _discard(folder)  # an uncommitted one of a killed process
+            _stage(folder / NEXT, files, gone)
     except BaseException as error:
         if not is_pending(folder):
-            shutil.rmtree(staging, ignore_errors=True)
+            with suppress(OSError):
+                _discard(folder)
         if not isinstance(error, OSError):
             raise
         problem = f"The folder {str(folder)!r} cannot be written: {error.strerror or error}."
@@ -83,8 +82,7 @@ def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collect
 
 
 def _stage(staging: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
-    shutil.rmtree(staging, ignore_errors=True)  # an uncommitted one of a killed process
-    staging.mkdir(parents=True)
+    make_folder(staging)
     for name, content in files.items():
         if not isinstance(content, Path):
             write_atomically(staging / name, content)
@@ -95,6 +93,12 @@ def _stage(staging: Path, files: Mapping[str, Content | Path], gone: Collection[
             shutil.copyfile(content, staging / name)
     commit = json.dumps({"files": sorted(files), "gone": sorted(gone)})
     write_atomically(staging / COMMIT, commit.encode())
+
+
+def _discard(folder: Path) -> None:
+    """Delete the staging folder."""
+    with suppress(FileNotFoundError), open_folder(folder) as here:
+        here.remove(NEXT)
 
 
 def finish(folder: Path) -> None:
@@ -116,7 +120,7 @@ def finish(folder: Path) -> None:
         for name in files:
             if (staging / name).exists():
                 os.replace(staging / name, folder / name)
-        shutil.rmtree(staging)
+        _discard(folder)
     except OSError as error:
         raise InputError(
             f"{str(folder / name)!r} cannot be replaced: {error.strerror or error}. Move it away, and try again."
@@ -155,9 +159,10 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
     lock = FileLock(folder / LOCK, thread_local=False, fallback_to_soft=False)
     while not lock.is_locked:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            before = identity_of(folder)
-            lock.acquire(timeout=POLL if waiting else 0)
+            with open_folder(own_folder(folder), create=True) as here:
+                here.check(LOCK)
+                before = here.identity()
+            lock.acquire(timeout=LOCK_EVERY if waiting else 0)
             if identity_of(folder) != before:
                 lock.release()  # of one that has just been moved away
         except Timeout:
@@ -184,17 +189,12 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
 
 
 def _sweep(folder: Path) -> None:
-    """Delete what killed processes left in a folder that this process has locked; refuse links in what is left.
-
-    A sweep may bring folders back, so what Sortal writes into is looked at afterwards.
-    """
+    """Delete what killed processes left in a folder that this process has locked."""
     if not is_pending(folder):
-        with suppress(RecursionError):  # what is left is refused below
-            shutil.rmtree(folder / NEXT, ignore_errors=True)
+        with suppress(OSError):
+            _discard(folder)
     sweep(folder)
     sweep_below(folder / CACHE)
-    for name in (CACHE, NEXT):
-        check_tree(folder / name)
 
 
 def same_file(one: str | Path, other: str | Path) -> bool:

@@ -4,26 +4,18 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from sortal.system.open_folder import AT_ONCE, kind_of, open_folder, run_around
 from sortal.system.text import byte_sizes
 
-# A pipe without a writer must not block, and a terminal must not become the one of this process.
-FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 # Bytes that a file may have which is read as a whole; the largest that Sortal writes are far smaller.
 LARGEST = {".json": 2**30, **dict.fromkeys((".jsonl", ".ndjson", ".csv", ".tsv", ".tab"), 2**33)}
 UNKNOWN = 2**24  # bytes to read of files whose size is 0, which those of the kernel state whatever is in them
 HOLLOW = 2**24  # bytes from which on a file that is read as a whole must not have holes, which take no room on the disk
-KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 class RefusedError(OSError):
@@ -48,11 +40,6 @@ class TooLargeError(RefusedError):
     """A file claims more than can be read as a whole."""
 
 
-def kind_of(mode: int) -> str:
-    """Name what is not a regular file."""
-    return KINDS.get(stat.S_IFMT(mode), "something else")
-
-
 def special(path: str | os.PathLike[str]) -> str:
     """Name what a path leads to if it is a pipe, a socket or a device, which output must not replace; else empty."""
     try:
@@ -72,22 +59,32 @@ def oversize(path: str | Path, size: int) -> str:
 
 
 def open_regular(path: str | Path) -> BufferedReader:
-    """Open a regular file for reading; raise NotAFileError for anything else, and OSError as `open` does.
+    """Open a regular file for reading; raise NotAFileError for anything else, and OSError as `open` does."""
+    return os.fdopen(regular(os.fspath(path), os.O_RDONLY), "rb")
 
-    The path is checked before, because opening a device may have consequences, and what was opened is checked again,
-    because the file may have been replaced in between.
+
+def regular(path: str, flags: int) -> int:
+    """Open a regular file, never waiting for the other end of a pipe, as the `opener` of `open`.
+
+    A link among the files of a run is an InputError. Elsewhere, the path is checked before, because opening a device
+    may have consequences, and what was opened is checked again, because it may have been exchanged in between.
     """
-    _check(os.stat(path))
+    folder, name = os.path.split(path)
+    if run_around(folder) is not None:
+        with open_folder(Path(folder)) as here:
+            return here.open(name, flags)
+    with suppress(FileNotFoundError):  # it may have to be created
+        _check(os.stat(path))
     try:
-        descriptor = os.open(path, FLAGS)
+        descriptor = os.open(path, flags | AT_ONCE, 0o666)
     except BlockingIOError:  # another computer is about to give back a shared file, which is worth waiting for
-        descriptor = os.open(path, FLAGS & ~getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, flags, 0o666)
     try:
         _check(os.fstat(descriptor))
-        return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor
 
 
 @contextmanager

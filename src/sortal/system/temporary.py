@@ -7,39 +7,32 @@ owner: whichever process, container or host it was made by, as far as their file
 import os
 import re
 import secrets
-import shutil
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from sortal.system.open_folder import OpenFolder, open_folder, open_within
-from sortal.system.own_files import DEEPEST
+from sortal.errors import InputError
+from sortal.system.open_folder import OpenFolder, open_folder
 
-NAME = re.compile(r"\.sortal-[0-9a-f]{16}\.tmp")
+MARK = re.compile(r"\.sortal-[0-9a-f]{16}\.tmp")  # names of temporary files
 NEW, OLD = ".new", ".old"  # the folders that belong to a temporary file, by their suffix
+DEEPEST = 16  # folders within one another; Sortal makes far fewer
 
 
 @contextmanager
-def temporary_file(folder: Path) -> Iterator[BinaryIO]:
-    """Create and lock a file to be renamed; it is deleted if the enclosed code fails."""
-    file = _create(folder)
+def temporary_file(here: OpenFolder) -> Iterator[tuple[str, BinaryIO]]:
+    """Create and lock a file to be renamed, and yield its name, too; it is deleted if the enclosed code fails."""
+    name, file = _create(here)
     try:
         with file:
-            yield file
+            yield name, file
     except BaseException:
-        if not os.path.lexists(Path(file.name).with_suffix(OLD)):
-            Path(file.name).unlink(missing_ok=True)
+        if not here.kind(_suffixed(name, OLD)):
+            here.remove(name)
         raise
-
-
-def move_file(file: BinaryIO, target: Path) -> None:
-    """Rename a temporary file, as the last use of it."""
-    if sys.platform == "win32":  # which does not rename open files
-        file.close()
-    os.replace(Path(file.name), target)
 
 
 @contextmanager
@@ -49,19 +42,20 @@ def temporary_folder(parent: Path, target: str = "") -> Iterator[Path]:
     What is moved aside to make room for a `target` in `parent`, to `aside(folder)`, is brought back by a sweep if the
     process is killed before something else is there.
     """
-    with temporary_file(parent) as mark:
-        new = Path(mark.name).with_suffix(NEW)
+    with open_folder(parent) as here, temporary_file(here) as (mark, file):
+        new = _suffixed(mark, NEW)
         try:
-            mark.write(os.fsencode(target))
-            mark.flush()
-            new.mkdir()
-            yield new
+            file.write(os.fsencode(target))
+            file.flush()
+            os.mkdir(here.at(new), dir_fd=here.descriptor)
+            yield parent / new
         finally:
-            shutil.rmtree(new, ignore_errors=True)
-            if sys.platform == "win32":
-                mark.close()
-            if not os.path.lexists(aside(new)):  # else the next sweep brings it back, or deletes it
-                Path(mark.name).unlink(missing_ok=True)
+            with suppress(OSError):
+                here.remove(new)
+            if sys.platform == "win32":  # which does not delete open files
+                file.close()
+            if not here.kind(_suffixed(mark, OLD)):  # else the next sweep brings it back, or deletes it
+                here.remove(mark)
 
 
 def aside(folder: Path) -> Path:
@@ -72,7 +66,7 @@ def aside(folder: Path) -> Path:
 def is_temporary(name: str) -> bool:
     """Tell whether a file or folder has the name of a temporary one."""
     stem, suffix = os.path.splitext(name)
-    return suffix in (".tmp", NEW, OLD) and NAME.fullmatch(f"{stem}.tmp") is not None
+    return suffix in (".tmp", NEW, OLD) and MARK.fullmatch(f"{stem}.tmp") is not None
 
 
 def sweep(folder: Path) -> None:
@@ -82,59 +76,56 @@ def sweep(folder: Path) -> None:
 
 
 def sweep_below(folder: Path) -> None:
-    """Sweep a folder of Sortal's own and all folders below it, unless it is a link."""
-    with suppress(OSError), open_folder(folder.parent) as outer, open_within(outer, folder.name) as here:
-        _sweep_tree(here)
+    """Sweep a folder of Sortal's own and all folders below it; raise InputError if it is a link."""
+    with suppress(OSError), open_folder(folder.parent) as outer, closing(outer.inner(folder.name)) as here:
+        _sweep_tree(here, DEEPEST)
 
 
-def _sweep_tree(here: OpenFolder, depth: int = 0) -> None:
+def _sweep_tree(here: OpenFolder, depth: int) -> None:
     _sweep(here)
-    for name in here.names() if depth < DEEPEST else ():
-        with suppress(OSError):
+    for name in here.names() if depth else ():
+        with suppress(OSError, InputError):  # the latter for what is not a folder
             if here.kind(name) == stat.S_IFDIR:
-                with open_within(here, name) as inner:
-                    _sweep_tree(inner, depth + 1)
+                with closing(here.inner(name)) as inner:
+                    _sweep_tree(inner, depth - 1)
 
 
 def _sweep(here: OpenFolder) -> None:
-    for name in filter(NAME.fullmatch, here.names()):
-        with suppress(OSError, RecursionError):  # the latter from folders that nobody makes so deep but to do harm
-            _sweep_one(here, name)
+    for mark in filter(MARK.fullmatch, here.names()):
+        with suppress(OSError, InputError):
+            if here.kind(mark) == stat.S_IFREG:
+                _sweep_one(here, mark)
 
 
-def _sweep_one(here: OpenFolder, name: str) -> None:
-    """Delete a temporary file without an owner, and its folders."""
-    if here.kind(name) != stat.S_IFREG:
-        return
-    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(here.at(name), flags, dir_fd=here.descriptor), "rb+") as mark:
-        if not stat.S_ISREG(os.fstat(mark.fileno()).st_mode) or not _lock(mark):
+def _sweep_one(here: OpenFolder, mark: str) -> None:
+    """Delete a temporary file without an owner, and its folders; undo a replacement that a kill broke off."""
+    with os.fdopen(here.open(mark, os.O_RDWR), "rb+") as file:
+        if not _lock(file):
             return
-        _sweep_replaced(here, Path(name), os.fsdecode(mark.read(1024)))
+        target = os.fsdecode(file.read(1024))
+        new, old, ours = _suffixed(mark, NEW), _suffixed(mark, OLD), (stat.S_IFDIR, stat.S_IFREG)
+        is_name = target == os.path.basename(target) and target and "\0" not in target
+        if is_name and here.kind(old) in ours and not here.kind(target):
+            here.move(old, target)
+        for each in (new, old):
+            if here.kind(each) in ours:  # links stay
+                here.remove(each)
         if sys.platform == "win32":
-            mark.close()
-        here.remove(name)
+            file.close()
+        here.remove(mark)
 
 
-def _sweep_replaced(here: OpenFolder, mark: Path, target: str) -> None:
-    """Delete what belongs to a temporary file; undo a replacement that a kill broke off. Leave links alone."""
-    new, old = mark.with_suffix(NEW).name, mark.with_suffix(OLD).name
-    ours = (stat.S_IFDIR, stat.S_IFREG)
-    is_name = target == os.path.basename(target) and target and "\0" not in target
-    if is_name and here.kind(old) in ours and not here.kind(target):
-        here.move(old, target)
-    for each in (new, old):
-        if here.kind(each) in ours:
-            here.remove(each)
-
-
-def _create(folder: Path) -> BinaryIO:
+def _create(here: OpenFolder) -> tuple[str, BinaryIO]:
     while True:
-        path = folder / f".sortal-{secrets.token_hex(8)}.tmp"
-        file = path.open("xb")
-        if _lock(file, otherwise=True) and path.exists():
-            return file
+        name = f".sortal-{secrets.token_hex(8)}.tmp"
+        file = os.fdopen(here.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
+        if _lock(file, otherwise=True) and here.kind(name):
+            return name, file
         file.close()  # a sweep came in between
+
+
+def _suffixed(mark: str, suffix: str) -> str:
+    return mark.removesuffix(".tmp") + suffix
 
 
 def _lock(file: BinaryIO, *, otherwise: bool = False) -> bool:

@@ -6,8 +6,6 @@ from typing import Any
 from unicodedata import category
 
 LONGEST = 300  # characters of a name
-# First characters of a cell that are escaped: of a formula, also full-width = + - @, and ', which is the escape itself.
-FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n'")
 
 
 def plain(text: object, keep: Callable[[str], bool] = str.isprintable) -> str:
@@ -33,16 +31,6 @@ def shorten(text: str, longest: int) -> str:
     """Replace the middle of a text that has more than `longest` characters by an ellipsis."""
     half = longest // 2
     return text if len(text) <= longest else f"{text[:half]}…{text[len(text) - (longest - half - 1) :]}"
-
-
-def escape_cell(text: str) -> str:
-    """Prefix text that a spreadsheet would run as a formula with an apostrophe."""
-    return f"'{text}" if text.startswith(FORMULA) else text
-
-
-def unescape_cell(text: str) -> str:
-    """Undo `escape_cell`; an apostrophe that escapes nothing stays."""
-    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
 
 
 def percent(fraction: float | None, digits: int = 1, unit: str = "%") -> str:

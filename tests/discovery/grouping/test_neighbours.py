@@ -29,7 +29,7 @@ def test_rows_in_separate_clusters_have_the_same_neighbours_in_cells(monkeypatch
     exact = found(rows, 5)
     alike = (rows @ rows.T).fill_diagonal_(-1)
     assert torch.equal(exact.sort().values, alike.topk(5).indices.sort().values)
-    monkeypatch.setattr(neighbours, "EXACT", 100)
+    monkeypatch.setattr(neighbours, "EXACT_ROWS", 100)
     within = found(rows, 5)
     assert (within != torch.arange(1500)[:, None]).all(), "no row is its own neighbour"
     shared = [len({*one} & {*other}) for one, other in zip(exact.tolist(), within.tolist(), strict=True)]
@@ -37,8 +37,8 @@ def test_rows_in_separate_clusters_have_the_same_neighbours_in_cells(monkeypatch
 
 
 def test_many_equal_rows_are_compared_with_a_part_of_their_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "EXACT", 100)
-    monkeypatch.setattr(neighbours, "MOST", 64)
+    monkeypatch.setattr(neighbours, "EXACT_ROWS", 100)
+    monkeypatch.setattr(neighbours, "MOST_COMPARED", 64)
     rows = torch.eye(3).repeat_interleave(torch.tensor([800, 60, 60]), dim=0)
     near = found(rows, 3)
     assert ((rows[:, None] * rows[near]).sum(2) == 1).all(), "small groups are not lost beside a large one"

@@ -173,7 +173,7 @@ def test_smoothing_averages_with_the_nearest_neighbours(neighbours: int) -> None
         slow = slow + means
         slow /= np.linalg.norm(slow, axis=1, keepdims=True)
     for block in (2**26, 60):  # all rows at once, and three at a time
-        with patch("sortal.discovery.grouping.neighbours.BLOCK", block):
+        with patch("sortal.discovery.grouping.neighbours.MOST_SIMILARITIES", block):
             np.testing.assert_allclose(smooth(x, neighbours, alone("cpu")), slow, atol=1e-5)
     assert smooth(x, 0, alone("cpu")) is x
     assert smooth(x[:1], 8, alone("cpu")).shape == (1, 4)
@@ -231,7 +231,7 @@ def test_the_best_of_several_classifiers_is_refined(
         return result
 
     monkeypatch.setattr(Trainer, "train", noted)
-    monkeypatch.setattr(rounds, "WORTHWHILE", 1)
+    monkeypatch.setattr(rounds, "EPOCHS_PER_TRY", 1)
     chosen = tiny.spy(monkeypatch, rounds, "choose")
     losses = Rounds(hidden=16, bottleneck=8, refinement=0.3, restart=restart)
     monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", losses)
@@ -268,7 +268,7 @@ def test_epochs_of_classifiers_that_bounds_forbid_go_to_the_refinement(
 ) -> None:
     """With k_max as many as the known classes, only one classifier can be tried."""
     trained = tiny.spy(monkeypatch, Trainer, "train")
-    monkeypatch.setattr(rounds, "WORTHWHILE", 1)
+    monkeypatch.setattr(rounds, "EPOCHS_PER_TRY", 1)
     monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", Rounds(hidden=16, bottleneck=8, refinement=0.3))
     with tiny.quickly():
         settings = {**SETTINGS, "epochs": 8, "k": "auto", "k_max": len(tiny.OLD)}

@@ -59,7 +59,7 @@ def test_too_few_images_cannot_be_clustered_again() -> None:
 def test_of_many_images_a_sample_is_clustered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     x, truth = planted(60, [0.1] * 4)
     labels = np.where((truth < 2) & (np.arange(240) % 2 == 0), truth, -1)
-    monkeypatch.setattr(stability, "MOST", 40)
+    monkeypatch.setattr(stability, "MOST_REPEATED", 40)
     order = np.random.default_rng(1).permutation(240)
     found = stability.cluster_again(x, labels, truth, 4, order=order, seed=0, processes=alone("cpu"))
     assert found is not None

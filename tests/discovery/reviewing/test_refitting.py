@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from support.planted import contents, cut, planted, planted_run, unit
 from support.runtimes import CPU
 
-from sortal.discovery.reviewing.advice import LONGEST, Advice, advise, read_words
+from sortal.discovery.reviewing.advice import LONGEST_WORD, Advice, advise, read_words
 from sortal.discovery.reviewing.refitting import refit
 from sortal.errors import InputError
-from sortal.review.actions import Accept, AcceptCategory, Action, Grow, Keep, Merge, Move, Refit, Reject, Split, Undo
-from sortal.review.effects import Review
+from sortal.reviews.actions import Accept, AcceptCategory, Action, Grow, Keep, Merge, Move, Refit, Reject, Split, Undo
+from sortal.reviews.history import Review
 from sortal.runs.run import Run
 from sortal.system.distributed import alone
 
@@ -269,7 +269,7 @@ def test_names_are_read_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "names.txt"
     path.write_bytes("\ufeffash\r\n\r\n  oak tree \nash\n\tżółw\n".encode())
     assert read_words(path) == ("ash", "oak tree", "żółw")
-    path.write_text("x" * LONGEST)
+    path.write_text("x" * LONGEST_WORD)
     assert advise(planted_run(*planted([5])), NO_STORE, words=path, text_model=None, runtime=CPU).words == ("x" * 200,)
 
 

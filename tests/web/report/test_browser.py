@@ -23,7 +23,6 @@ from sortal.web.report.report import make_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
 DESKTOP, PHONE = (1280, 900), (360, 740)
 
 
@@ -311,7 +310,7 @@ def test_a_map_of_very_many_points_has_their_colours_and_names_only_some(
     drawn, expected = page.evaluate(
         """(at) => {
             const colour = document.createElement("canvas").getContext("2d");
-            colour.fillStyle = colourOf(data.map.category[at]);
+            colour.fillStyle = categoryColour(data.map.category[at]);
             colour.fillRect(0, 0, 1, 1);
             const [x, y] = theMap.places()[at].map(Math.round);
             const pixels = [byId("canvas").getContext("2d").getImageData(x, y, 1, 1), colour.getImageData(0, 0, 1, 1)];

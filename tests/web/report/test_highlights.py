@@ -10,8 +10,8 @@ import pytest
 from support.sample_run import QUICK, sample_run
 from support.stores import same_store, small_store
 
-from sortal.review.actions import Refit
-from sortal.review.effects import Review
+from sortal.reviews.actions import Refit
+from sortal.reviews.history import Review
 from sortal.runs.confidence import Ints
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run

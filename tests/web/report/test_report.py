@@ -22,7 +22,7 @@ from sortal.errors import NoSpaceError, Reason
 from sortal.images.decoding import Quarantined
 from sortal.images.store import pixel_store
 from sortal.runs import projection
-from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
+from sortal.runs.facts import Confused, ImageSource
 from sortal.runs.projection import Mapper
 from sortal.runs.run import STATUSES
 from sortal.system import cache, text
@@ -231,22 +231,11 @@ def test_points_beyond_the_first_have_a_category_and_a_status_but_no_record(monk
     assert f"only {len(shown)} of them come with a name" in html.decode()
 
 
-def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> None:
-    curve = tuple(TriedK(k=k, score=0.5, each=(0.4, 0.6)) for k in (10, 100, 1000))
-    chart = charts.k_curve(KChoice(k=100, estimated=True, known=2, interval=(90, 120), curve=curve))
-    assert chart is not None
-    left, middle, right = (point.x for point in chart.points)
-    assert middle - left == pytest.approx(right - middle, abs=0.11)
-    assert chart.rules[0].x == middle
-    assert chart.bars[0].x < middle < chart.bars[0].x + chart.bars[0].width
-    assert charts.k_curve(KChoice(k=5, estimated=False, known=2)) is None
-    chart = charts.k_curve(KChoice(k=7, estimated=True, known=2, curve=(TriedK(k=7, score=0.5, each=()),)))
-    assert chart is not None
-    assert [tick.text for tick in chart.x_ticks] == ["7"], "a single point can be drawn"
+def test_the_histogram_counts_every_image() -> None:
     chart = charts.histogram(np.array([0.0, 0.1, 0.49, 0.5, 1.0, 1.0]), 0.5)
     assert chart is not None
-    assert sum(int(bar.text.split()[0]) for bar in chart.bars) == 6
-    assert [bar.style for bar in chart.bars].count("unsure") == 10
+    assert sum(int(bar.text.split()[0]) for bar in chart.spans) == 6
+    assert [bar.style for bar in chart.spans].count("unsure") == 10
 
 
 def test_confusion_is_a_table_or_a_list_if_there_are_many_classes() -> None:

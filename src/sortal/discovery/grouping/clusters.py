@@ -5,8 +5,9 @@ Images are clustered by features averaged with those of their neighbours (`smoot
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +29,8 @@ from sortal.runs.facts import KChoice, TriedK
 from sortal.system import cache
 from sortal.system.distributed import Processes
 from sortal.system.json_records import read_record
+from sortal.system.mapped_arrays import scratch
 from sortal.system.progress import Runtime
-from sortal.system.scratch import scratch
 
 SMOOTHINGS = 2  # rounds of averaging with neighbours
 
@@ -89,14 +90,8 @@ def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KCh
     method, bounds = estimator(job.recipe), bounds_of_k(job.settings, images)
     inputs = "choice", method, *rows.key, cache.hashed(images.labels), *bounds, job.settings.seed
     path = job.cache / "k" / f"{cache.key(*inputs)}.json"
-
-    def cached() -> KChoice | None:
-        with suppress(ValueError):
-            return read_record(KChoice, cache.load(path))
-        return None
-
-    if (choice := job.processes.by_first(cached)) is not None:
-        return choice
+    if (cached := job.processes.by_first(partial(cache.load, path))) is not None:
+        return read_record(KChoice, cached)
     found = _estimate(job, rows.x, images, bounds, runtime)
     k = found.k
     if rows.neighbours and method == "separation":
@@ -120,14 +115,7 @@ def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], 
     own = slice(*processes.share_of(len(x)))
     key = cache.key("k", method, cache.hashed(x, images.labels), *bounds, settings.seed)
     path = job.cache / "k" / f"{key}.json"
-
-    def cached() -> list[Evaluation]:
-        with suppress(ValueError):
-            found = cache.load(path)
-            return [read_record(Evaluation, each) for each in found] if isinstance(found, list) else []
-        return []
-
-    tried = processes.by_first(cached)
+    tried = [read_record(Evaluation, each) for each in processes.by_first(partial(cache.load, path)) or ()]
 
     def on_k(at: Evaluation) -> None:
         tried.append(at)
@@ -139,7 +127,6 @@ def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], 
         runtime.progress("Estimating the number of classes", len(tried), max(USUALLY_TRIED, len(tried) + 1))
 
     report()
-
     return estimate_k(
         x[own],
         images.labels[own],
@@ -176,36 +163,20 @@ def fit(job: Job, rows: Rows, labels: NDArray[np.int64] | None, k: int) -> Fit:
     settings, processes = job.settings, job.processes
     inputs = *rows.key, cache.hashed(np.zeros(0) if labels is None else labels), k, settings.n_init, settings.seed
     path = job.cache / "clusters" / f"{cache.key('clusters', *inputs)}.safetensors"
-    if (cached := processes.by_first(lambda: _load_fit(path, len(rows.x), k))) is not None:
-        return cached
-    model = shared_kmeans.fit(
-        rows.smoothed,
-        labels,
-        k,
-        n_init=settings.n_init,
-        seed=settings.seed,
-        processes=processes,
-    )
+    if (held := processes.by_first(partial(_load_arrays, path))) is not None:
+        return Fit(clusters=held["clusters"], centres=held["centres"], separation=float(held["separation"][0]))
+    model = shared_kmeans.fit(rows.smoothed, labels, k, n_init=settings.n_init, seed=settings.seed, processes=processes)
     centres = np.ascontiguousarray(model.centres)
     found = Fit(clusters=model.labels, centres=centres, separation=_separation(rows, labels, centres))
     if processes.is_first:
-        saved = {"clusters": found.clusters, "centres": centres, "separation": np.array([found.separation])}
-        cache.save_arrays(path, saved)
+        cache.save_arrays(path, {**vars(found), "separation": np.array([found.separation])})
     return found
 
 
-def _load_fit(path: Path, n: int, k: int) -> Fit | None:
-    """Return the cached clusters of n images in k clusters, unless they are damaged."""
-    with suppress(ValueError, KeyError, IndexError):
-        held = cache.load_arrays(path) or {}
-        clusters, centres = held["clusters"], held["centres"]
-        if (
-            clusters.shape == (n,)
-            and centres.ndim == 2
-            and len(centres) == k
-            and 0 <= clusters.min() <= clusters.max() < k
-        ):
-            return Fit(clusters=clusters, centres=centres, separation=float(held["separation"][0]))
+def _load_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
+    """Return cached arrays; None if there are none, or if they are damaged."""
+    with suppress(ValueError):
+        return cache.load_arrays(path)
     return None
 
 
@@ -233,15 +204,8 @@ def repeat(
         labels = np.full(len(clusters), -1)
     key = cache.key("stability", *rows.key, cache.hashed(labels, clusters), k, seed)
     path = job.cache / "stability" / f"{key}.safetensors"
-
-    def cached() -> Floats | None:
-        with suppress(ValueError, KeyError):
-            found = (cache.load_arrays(path) or {})["agreement"]
-            return found if found.shape == clusters.shape else None
-        return None
-
-    if (agreement := processes.by_first(cached)) is not None:
-        return agreement
+    if (held := processes.by_first(partial(_load_arrays, path))) is not None:
+        return held["agreement"]
     found = cluster_again(rows.smoothed, labels, clusters, k, order=order, seed=seed, processes=processes)
     if found is not None and processes.is_first:
         cache.save_arrays(path, {"agreement": found})

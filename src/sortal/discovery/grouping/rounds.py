@@ -29,13 +29,14 @@ from sortal.learning.train import train
 from sortal.runs.confidence import Features
 from sortal.runs.facts import TrainingResult
 from sortal.system import cache
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
-LEAST = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
-CONTRAST = 40  # epochs of contrastive learning at most; more draw labelled images away from unlabelled ones
-TRIES, WORTHWHILE = 3, 10  # classifiers at most, and the epochs that each needs if there are several
-EQUAL = 0.02  # separations that differ by at most this share are taken to be equal
+LEAST_UNLABELLED = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
+MOST_CONTRASTIVE = 40  # epochs of contrastive learning at most; more draw labelled images away from unlabelled ones
+MOST_TRIES, EPOCHS_PER_TRY = 3, 10  # classifiers at most, and the epochs that each needs if there are several
+EQUAL_SEPARATION = 0.02  # separations that differ by at most this share are taken to be equal
 
 
 ONCE_MORE = "That was during training; after it, the k of the run is counted once more."
@@ -97,7 +98,7 @@ def learn(
     key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
     shared = SharedTokens(job.cache / "learn" / key)
     if backbone.has_trunk:
-        shared.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(shared.folder)
     rounds = _Trainings(job, losses, backbone, images, store, features, budget, shared, runtime)
     pretrained = (weights_of(backbone), features(runtime)) if losses.restart and epochs.classifiers else None
     rounds.train(first, epochs.contrast, "Learning by contrast")
@@ -127,7 +128,7 @@ def choose(attempts: list[Attempt]) -> Attempt:
     Fewer categories are a little easier to separate, and what is merged is never told apart.
     """
     best = max(one.counted.separation for one in attempts)
-    good = [one for one in attempts if one.counted.separation >= best - EQUAL * abs(best)]
+    good = [one for one in attempts if one.counted.separation >= best - EQUAL_SEPARATION * abs(best)]
     return max(good, key=lambda one: (one.counted.k, one.counted.separation))
 
 
@@ -143,10 +144,10 @@ class Epochs:
 
 def epochs_of_rounds(losses: Rounds, epochs: int) -> Epochs:
     """Divide the epochs among the rounds; with too few for several classifiers, train one or none."""
-    first = min(ceil(losses.contrastive * epochs), CONTRAST)
+    first = min(ceil(losses.contrastive * epochs), MOST_CONTRASTIVE)
     left = epochs - first
     classifiers = left - max(int(losses.refinement * left), int(left > 1))
-    tries = TRIES if losses.ratio > 1 and classifiers >= TRIES * WORTHWHILE else min(classifiers, 1)
+    tries = MOST_TRIES if losses.ratio > 1 and classifiers >= MOST_TRIES * EPOCHS_PER_TRY else min(classifiers, 1)
     classifiers -= classifiers % max(tries, 1)
     return Epochs(first, classifiers, left - classifiers, tries)
 
@@ -177,7 +178,7 @@ def count(job: Job, x: Features, images: ImageSet, runtime: Runtime, *, k: int |
         k, likely = estimate.k, estimate.interval
     found = fit(job, rows, images.labels if len(known) else None, k)
     sizes = levelled(np.bincount(found.clusters, minlength=k).astype(np.float64) + 1, losses.shrinkage)
-    shares = np.maximum(sizes - np.pad(labelled, (0, k - len(known))), LEAST * sizes)
+    shares = np.maximum(sizes - np.pad(labelled, (0, k - len(known))), LEAST_UNLABELLED * sizes)
     return Count(shares=shares, clusters=found.clusters, separation=found.separation, likely=likely)
 
 

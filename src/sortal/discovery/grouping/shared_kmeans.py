@@ -4,26 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sortal.clustering import fitting
 from sortal.clustering.fitting import KMeansFit
 from sortal.clustering.inputs import draw_seed, read_inputs, read_rows
-from sortal.runs.confidence import Features
+from sortal.runs.confidence import Features, Ints
 from sortal.system.distributed import Processes
 
-Ints = NDArray[np.int64]
 
-
-def fit(
-    x: Features,
-    labels: Ints | None,
-    k: int,
-    *,
-    n_init: int,
-    seed: int,
-    processes: Processes,
-) -> KMeansFit:
+def fit(x: Features, labels: Ints | None, k: int, *, n_init: int, seed: int, processes: Processes) -> KMeansFit:
     """Cluster the rows x (n, d); labelled ones (n,), if any, stay in the clusters of their classes.
 
     All results, the labels (n,) included, are the same in all processes.

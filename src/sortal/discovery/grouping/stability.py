@@ -3,42 +3,33 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sortal import metrics
 from sortal.discovery.grouping import shared_kmeans
-from sortal.metrics import jaccard
-from sortal.runs.confidence import Features, Floats
+from sortal.runs.confidence import Features, Floats, Ints
+from sortal.runs.overlaps import jaccard
 from sortal.system.distributed import Processes
 
 SPLITS = 2  # of the unlabelled images into halves, each of which is clustered
-RESTARTS = 10  # of k-means; with one or two, a poor local optimum would look like an unstable cluster
-MOST = 100_000  # labelled images, and unlabelled ones, that take part; of more, a random sample
-Ints = NDArray[np.int64]
+REPEAT_RESTARTS = 10  # of k-means; with one or two, a poor local optimum would look like an unstable cluster
+MOST_REPEATED = 100_000  # labelled images, and unlabelled ones, that take part; of more, a random sample
 
 
 def cluster_again(
-    x: Features,
-    labels: Ints,
-    clusters: Ints,
-    k: int,
-    *,
-    order: Ints,
-    seed: int,
-    processes: Processes,
+    x: Features, labels: Ints, clusters: Ints, k: int, *, order: Ints, seed: int, processes: Processes
 ) -> Floats | None:
     """Return the share (n,) of repetitions in which an image stays in its cluster; NaN for labelled images.
 
     Each repetition clusters the labelled images and half of the others, and puts all others into the nearest cluster;
     clusters correspond by one match. Halves are drawn from the rows in this `order` (n,), which must not depend on file
-    names. None if half of the images are too few for k clusters. Of more than `MOST` images, those that are not drawn
-    are NaN.
+    names. None if half of the images are too few for k clusters. Of more than `MOST_REPEATED` images, those that are
+    not drawn are NaN.
     """
     generator, labelled, free = np.random.default_rng(seed), order[labels[order] >= 0], order[labels[order] < 0]
-    if len(labelled) > MOST:
+    if len(labelled) > MOST_REPEATED:
         labelled = _some_of_each(labelled, labels, generator)
-    if len(free) > MOST:
-        free = generator.permutation(free)[:MOST]
+    if len(free) > MOST_REPEATED:
+        free = generator.permutation(free)[:MOST_REPEATED]
     half = len(free) // 2
     if half == 0 or half + len(np.unique(labels[labelled])) < k:
         return None
@@ -48,7 +39,9 @@ def cluster_again(
         for part in (shuffled[:half], shuffled[half:]):
             rows = np.concatenate([labelled, part])
             number = int(generator.integers(2**31))
-            found = shared_kmeans.fit(x[rows], labels[rows], k, n_init=RESTARTS, seed=number, processes=processes)
+            found = shared_kmeans.fit(
+                x[rows], labels[rows], k, n_init=REPEAT_RESTARTS, seed=number, processes=processes
+            )
             again = shared_kmeans.predict(found.centres, x[free], processes)
             matched = metrics.match(clusters[free], again)
             cluster_of = np.array([matched.get(j, -1) for j in range(k)])
@@ -59,12 +52,12 @@ def cluster_again(
 
 
 def _some_of_each(rows: Ints, labels: Ints, generator: np.random.Generator) -> Ints:
-    """Draw at most `MOST` labelled rows: as many of each class, as far as it has them, and at least one."""
+    """Draw at most `MOST_REPEATED` labelled rows: as many of each class, as far as it has them, and at least one."""
     drawn = generator.permutation(rows)
     drawn = drawn[np.argsort(labels[drawn], kind="stable")]
     classes, starts, counts = np.unique(labels[drawn], return_index=True, return_counts=True)
     place = np.arange(len(drawn)) - np.repeat(starts, counts)
-    return drawn[place < max(MOST // len(classes), 1)]
+    return drawn[place < max(MOST_REPEATED // len(classes), 1)]
 
 
 def overlaps(clusters: Ints, others: Sequence[Ints], k: int) -> Floats:
@@ -73,6 +66,5 @@ def overlaps(clusters: Ints, others: Sequence[Ints], k: int) -> Floats:
     All cluster the same images (n,) into k clusters. The share is of the images in either of the two clusters
     (Jaccard), so half of a cluster, or two that were merged, overlap by half. It is 0 for an empty cluster.
     """
-    each = [jaccard(clusters, other, (k, k)).max(axis=1) for other in others]
-    best: Floats = np.max(each, axis=0)
+    best: Floats = np.max([jaccard(clusters, other, (k, k)).max(axis=1) for other in others], axis=0)
     return best

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
-from sortal.review.actions import Refit
-from sortal.review.effects import Review
+from sortal.reviews.actions import Refit
+from sortal.reviews.history import Review
 from sortal.runs.confidence import Ints
 from sortal.runs.run import Run
 from sortal.system import cache
@@ -23,11 +23,11 @@ from sortal.web.report.highlights import Comparison, compare_categories
 if TYPE_CHECKING:
     from sortal.learning.image_text import ImageText
 
-SUGGESTED = 5  # names
-KEPT = 5000  # embeddings of pictures
-LONGEST = 200  # characters of a name
-MOST = 100_000  # names
-STEP = 256  # names between two reports of progress
+NAMES_SUGGESTED = 5  # names
+MOST_EMBEDDED = 5000  # embeddings of pictures
+LONGEST_WORD = 200  # characters of a name
+MOST_WORDS = 100_000  # names
+WORDS_AT_ONCE = 256  # names between two reports of progress
 Embeddings = NDArray[np.float32]
 
 
@@ -77,13 +77,13 @@ class Advice:
         from sortal.learning.image_text import suggest
 
         means = np.concatenate([self._embed(each[:1]) for each in others]) if len(others) > 1 else None
-        return suggest(self._embed(rows), self.embedded, self.words, SUGGESTED, others=means)
+        return suggest(self._embed(rows), self.embedded, self.words, NAMES_SUGGESTED, others=means)
 
     def _embed(self, rows: Ints) -> Embeddings:
         assert self.model is not None
         new = [row for row in rows.tolist() if row not in self._pictures]
         if new:
-            if len(self._pictures) > KEPT:
+            if len(self._pictures) > MOST_EMBEDDED:
                 self._pictures = {row: self._pictures[row] for row in rows.tolist() if row in self._pictures}
             for row, found in zip(new, self.model.embed_images([self.store.image(row) for row in new]), strict=True):
                 self._pictures[row] = found[None]
@@ -121,12 +121,12 @@ def read_words(path: Path) -> tuple[str, ...]:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InputError(f"The names in {str(path)!r} cannot be read: {why}.") from error
     names = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
-    if not names or len(names) > MOST:
-        raise InputError(f"A file of names must have 1 to {MOST:,} of them, one per line, got {len(names):,}.")
+    if not names or len(names) > MOST_WORDS:
+        raise InputError(f"A file of names must have 1 to {MOST_WORDS:,} of them, one per line, got {len(names):,}.")
     for name in names:
-        if len(name) > LONGEST or not name.isprintable():
+        if len(name) > LONGEST_WORD or not name.isprintable():
             raise InputError(
-                f"A name must have 1 to {LONGEST} printable characters, got {name[:40]!r} in {str(path)!r}."
+                f"A name must have 1 to {LONGEST_WORD} printable characters, got {name[:40]!r} in {str(path)!r}."
             )
     return names
 
@@ -138,9 +138,9 @@ def _embedded(model: "ImageText", folder: Path, names: Sequence[str], place: Pat
     with suppress(ValueError, KeyError):
         return (cache.load_arrays(path) or {})["words"]
     parts = []
-    for start in range(0, len(names), STEP):
+    for start in range(0, len(names), WORDS_AT_ONCE):
         runtime.progress("Reading the names", start, len(names))
-        parts.append(model.embed_words(names[start : start + STEP]))
+        parts.append(model.embed_words(names[start : start + WORDS_AT_ONCE]))
     found = np.concatenate(parts)
     cache.save_arrays(path, {"words": found})
     return found

@@ -16,9 +16,9 @@ from sortal.images.originals import Originals
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import open_store
-from sortal.review import journal
-from sortal.review.loading import locked_run
-from sortal.review.session import Session
+from sortal.reviews import journal
+from sortal.reviews.loading import locked_run
+from sortal.reviews.session import Session
 from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.progress import Runtime, shown
@@ -107,14 +107,8 @@ def open_session(
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
     threading.Thread(target=_import_ahead, daemon=True).start()
-    return Session(
-        run=run,
-        store=store,
-        originals=originals,
-        place=_placer(runtime.device),
-        lines=list(lines),
-        advisor=advisor,
-    )
+    place = _placer(runtime.device)
+    return Session(run=run, store=store, originals=originals, place=place, lines=list(lines), advisor=advisor)
 
 
 def _import_ahead() -> None:

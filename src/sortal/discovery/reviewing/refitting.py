@@ -8,24 +8,25 @@ merged, so that they stay together, and of both that are to be kept apart, so th
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sortal.clustering.estimate_k import estimate_k
 from sortal.discovery.grouping import shared_kmeans
 from sortal.discovery.grouping.clusters import smooth
 from sortal.discovery.grouping.stability import cluster_again
 from sortal.errors import InputError
-from sortal.metrics import jaccard
-from sortal.review.actions import Refit
-from sortal.review.effects import Review
-from sortal.runs.categories import free_names
+from sortal.reviews.actions import Refit
+from sortal.reviews.carrying import SAME_OVERLAP
+from sortal.reviews.history import Review
+from sortal.reviews.rejections import keep_away
+from sortal.runs.categories import free_names, nearest_first, positions
 from sortal.runs.confidence import Features, Ints, stable_shares
+from sortal.runs.overlaps import jaccard, match_by_overlap
+from sortal.runs.run import sizes_of
 from sortal.system.distributed import Processes
 
-TYPICAL = 8  # images that stand for a category that a person has changed or kept
+ANCHORS = 8  # images that stand for a category that a person has changed or kept
 WIDER = 1.2  # times the present number of categories: up to where another number is looked for
 RESTARTS = 5  # for each number that is tried
-SAME = 0.5  # overlap (Jaccard) above which a cluster is a category that is there
 
 
 def refit(review: Review, processes: Processes) -> Refit:
@@ -38,8 +39,7 @@ def refit(review: Review, processes: Processes) -> Refit:
     k = _number(x, labels, review, str(processes.device))
     clusters = shared_kmeans.fit(x, labels, k, n_init=run.facts.settings.n_init, seed=seed, processes=processes).labels
     found, names = _identified(review, ids, clusters, k)
-    category = np.array(found, dtype=np.int64)[clusters]
-    category = _kept_away(review, category, found, x)
+    category = _kept_away(review, np.array(found, dtype=np.int64)[clusters], x)
     order = np.argsort(np.array(run.assignments.contents), kind="stable")
     agreement = cluster_again(x, labels, clusters, k, order=order, seed=seed, processes=processes)
     shares = np.ones(k) if agreement is None else stable_shares(agreement, np.ones(len(x)), clusters, k)
@@ -64,21 +64,20 @@ def _anchors(review: Review) -> tuple[list[int], Ints]:
         if not len(rows) or not (settled[rows].any() or each.by_hand or each.apart or each.whole):
             continue
         sources = review.base.assignments.category_id[rows]
-        for source in np.unique(sources).tolist():
+        for source in sizes_of(sources):
             part = rows[sources == source]
-            x = np.asarray(review.base.features[part], dtype=np.float64)
-            near = part[np.argsort(((x - x.mean(axis=0)) ** 2).sum(axis=1), kind="stable")]
-            missing = max(0, min(TYPICAL, len(part)) - int(settled[part].sum()))
+            near = nearest_first(review.base.features, part)
+            missing = max(0, min(ANCHORS, len(part)) - int(settled[part].sum()))
             labels[near[~settled[near]][:missing]] = each.id
     if (labels >= 0).all():  # k-means needs something to place
         labels[np.flatnonzero(~settled)] = -1
-    ids = np.unique(labels[labels >= 0]).tolist()
-    return ids, np.where(labels >= 0, np.searchsorted(ids, labels), -1)
+    ids = [*sizes_of(labels[labels >= 0])]
+    return ids, positions(labels, ids)
 
 
 def _number(x: Features, labels: Ints, review: Review, device: str) -> int:
     """Estimate the number of clusters: as many as there are categories, or a few more; people merge what is one."""
-    now, anchored, free = len(np.unique(review.category)), int(labels.max()) + 1, int((labels < 0).sum())
+    now, anchored, free = len(sizes_of(review.category)), int(labels.max()) + 1, int((labels < 0).sum())
     least = max(anchored, now)
     most = min(max(round(now * WIDER), least), anchored + free, len(x))
     if anchored < 2 or least >= most:
@@ -101,44 +100,33 @@ def _identified(review: Review, ids: Sequence[int], clusters: Ints, k: int) -> t
 
     A cluster most of whose images are in a category that a person has merged is a part of it.
     """
-    there = np.unique(review.category).tolist()
-    where = {each: at for at, each in enumerate(there)}
-    before = np.array([where[each] for each in review.category.tolist()], dtype=np.int64)
+    there = [*sizes_of(review.category)]
+    before = positions(review.category, there)
     common = np.bincount(clusters * len(there) + before, minlength=k * len(there)).reshape(k, -1)
-    shared, found = jaccard(clusters, before, (k, len(there))), dict(enumerate(ids))
+    shares, found = jaccard(clusters, before, (k, len(there))), dict(enumerate(ids))
     for row in range(len(ids), k):
         most = int(common[row].argmax())
         if 2 * common[row, most] > common[row].sum() and _is_merged(review, there[most]):
             found[row] = there[most]
-    for row, at in zip(*np.unravel_index(np.argsort(-shared, axis=None), shared.shape), strict=True):
-        if row >= len(ids) and shared[row, at] > SAME and there[at] not in found.values():
-            found.setdefault(int(row), there[at])
+    free = np.array([row not in found for row in range(k)])[:, None] & ~np.isin(there, [*found.values()])
+    for row, at in match_by_overlap(shares, free & (shares > SAME_OVERLAP)).items():
+        found[row] = there[at]
     new = [row for row in range(k) if row not in found]
     for number, row in enumerate(new):
         found[row] = review.next_id + number
-    taken = [name for each in review.categories.values() for name in (each.name, *each.former)]
-    return [found[row] for row in range(k)], tuple(free_names(taken, len(new)))
+    return [found[row] for row in range(k)], tuple(free_names(review.taken_names(), len(new)))
 
 
 def _is_merged(review: Review, category: int) -> bool:
     sources = review.base.assignments.category_id[review.members(category)]
-    return review.categories[category].by_hand and len(np.unique(sources)) > 1
+    return review.categories[category].by_hand and len(sizes_of(sources)) > 1
 
 
-def _kept_away(review: Review, category: Ints, found: Sequence[int], x: Features) -> Ints:
-    """Move images out of categories that they were rejected from, to the nearest other one."""
-    barred: dict[str, set[int]] = {}
-    for content, number in review.rejected:
-        barred.setdefault(content, set()).add(number)
-    centres = np.full((len(found), x.shape[1]), np.inf)
-    for at, each in enumerate(found):
-        if (category == each).any():
-            centres[at] = x[category == each].mean(axis=0)
-    moved, settled = category.copy(), review.settled
-    for row, content in enumerate(review.base.assignments.contents):
-        if not settled[row] and int(category[row]) in barred.get(content, ()):
-            distance: NDArray[np.float64] = np.linalg.norm(centres - x[row], axis=1)
-            distance[[each in barred[content] for each in found]] = np.inf
-            free = np.isfinite(distance).any()
-            moved[row] = found[int(distance.argmin())] if free else review.category[row]
-    return moved
+def _kept_away(review: Review, category: Ints, x: Features) -> Ints:
+    """Move images out of categories (n,) that they were rejected from, to the nearest other one."""
+    ids = [*sizes_of(category)]
+    centres = np.array([x[category == each].mean(axis=0) for each in ids])
+    contents = review.base.assignments.contents
+    return keep_away(
+        category, x, contents, centres, ids, review.rejected, open_=~review.settled, otherwise=review.category
+    )

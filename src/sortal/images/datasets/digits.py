@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sortal.errors import InputError, listing
-from sortal.images import label_tables
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.reading import read_images
+from sortal.system import csv_tables
 from sortal.system.files import writing
 from sortal.system.temporary import sweep, temporary_folder
 
@@ -37,7 +37,7 @@ def write(out: str | os.PathLike[str], *, labelled: float = 0.5, seed: int = 0) 
             with temporary_folder(target.parent) as unfinished:
                 for name, image in zip(table["file_name"], pixels, strict=True):
                     Image.fromarray(image).save(unfinished / name)
-                label_tables.write(unfinished / TABLE, table)
+                (unfinished / TABLE).write_bytes(csv_tables.table([*table.items()]))
                 if target.exists():
                     target.rmdir()
                 unfinished.rename(target)

@@ -1,13 +1,13 @@
 """The benchmarks whose images are files: those of five publishers, and any labelled collection of the user's own."""
 
-import csv
 from collections import Counter
 from pathlib import Path
 
 from sortal.errors import InputError, listing
 from sortal.images import exported
+from sortal.images.class_names import in_order
 from sortal.images.datasets.official import PublishedDataset, SplitImages, Tree, find_dataset, read_class_split
-from sortal.images.image_set import in_order
+from sortal.system import csv_tables
 
 BIRDS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 LABELLED_CARS = "cars_test_annos_withlabels.mat"  # published separately: the list in the devkit has no labels
@@ -109,8 +109,11 @@ def _flat_imagenet(tree: Tree, classes: set[str]) -> SplitImages:
 
 def _kaggle(tree: Tree, path: Path) -> dict[str, str]:
     """Parse rows like "ILSVRC2012_val_00048981,n03995372 85 1 499 272": the second cell starts with the class."""
-    header, *rows = [*csv.reader(tree.lines(path))] or [[]]
-    if header != ["ImageId", "PredictionString"] or any(len(row) != 2 or not row[1].strip() for row in rows):
+    try:
+        header, rows = csv_tables.parse("\n".join(tree.lines(path)))
+    except ValueError:
+        header, rows = [], []
+    if header != ["ImageId", "PredictionString"] or any(not prediction.strip() for _, prediction in rows):
         raise InputError(
             f"{tree.title}: {str(path)!r} must have the columns ImageId and PredictionString both filled in every row. "
             "Download it again."

@@ -14,6 +14,7 @@ from sortal.errors import Reason, UnreadableError
 from sortal.images import decoding
 from sortal.images.store.packing import Settings
 from sortal.system.files import writing
+from sortal.system.open_folder import make_folder
 from sortal.system.temporary import temporary_folder
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers, worker_count
 
@@ -49,7 +50,7 @@ class CropReader:
         """Yield a crop for each item, as they are read; the folder holds the slots meanwhile."""
         shape = (self.slots + worker_count(self.workers), self.size, self.size, 3)
         self._free = [*range(shape[0])]
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with temporary_folder(folder) as place:
             file = place / "crops.bin"
             pixels = np.asarray(np.memmap(file, dtype=np.uint8, mode="w+", shape=shape))

@@ -12,7 +12,7 @@ from zlib import crc32
 from sortal.errors import InputError, Reason
 from sortal.images import near_duplicates
 from sortal.images.decoding import DECODER, DIGEST, FACTS
-from sortal.system.regular_files import check_size, open_regular, parse_json
+from sortal.system.regular_files import check_size, open_regular, parse_json, regular
 
 INDEX = "index.jsonl"
 SUM = b',"crc":'  # before the checksum, which ends a line
@@ -140,7 +140,7 @@ class Index:
         # The leading line break ends a line that a killed process left unfinished.
         text = "\n" + "\n".join(self._unwritten) + "\n"
         self._unwritten.clear()
-        with (self.folder() / INDEX).open("ab") as file:
+        with open(self.folder() / INDEX, "ab", opener=regular) as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())

@@ -15,7 +15,6 @@ lines appended to the index: a killed run resumes after the last of them and ove
 
 import json
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -34,8 +33,10 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.index import Index, Stamp, bytes_of, stamp_of
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.system.files import lock_folder, write_atomically, writing
-from sortal.system.held_folders import check_held
+from sortal.system.open_folder import check_held, make_folder
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import regular
+from sortal.system.resources import free_disk
 from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
 
@@ -167,7 +168,7 @@ def _prepare(index: Index, settings: Settings, n_images: int, budget: int | None
     """Create the folders of the settings, if the store has room for so many images, were they all square."""
     home = index.home
     with _errors_named(home):
-        index.folder().mkdir(parents=True, exist_ok=True)
+        make_folder(index.folder())
         if index.part == 0 and not (home / "settings.json").exists():
             write_atomically(home / "settings.json", json.dumps(asdict(settings), indent=2).encode())
         least = n_images * bytes_of(settings.shorter_side, settings.shorter_side)
@@ -187,7 +188,7 @@ def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None
             f"The pixel store in {str(folder)!r} must not exceed its budget of {limit}, and needs at least {total}. "
             f"Raise the budget, {WAY_OUT}."
         )
-    free = shutil.disk_usage(folder).free
+    free = free_disk(folder)
     if more > free - MARGIN:
         needed, found = byte_sizes(more + MARGIN, free)
         raise NoSpaceError(
@@ -242,7 +243,7 @@ class _Writer:
             if self._stored is None:
                 if not self._end:  # where the index was lost, others may still be reading what it listed
                     self.index.pixels().unlink(missing_ok=True)
-                with self.index.pixels().open("ab") as file:
+                with open(self.index.pixels(), "ab", opener=regular) as file:
                     file.truncate(self._end)  # without what a killed run did not commit
                 self._stored = stored_bytes(self.index.home.parent)
             check_room(self.index.home.parent, self._stored, size, self.budget)
@@ -263,7 +264,7 @@ class _Writer:
         check_held(self.index.pixels())
         with _errors_named(self.index.home):
             if self._unsynced:
-                with self.index.pixels().open("rb+") as file:
+                with open(self.index.pixels(), "rb+", opener=regular) as file:
                     os.fsync(file.fileno())
                 self._unsynced = False
             self.index.flush()

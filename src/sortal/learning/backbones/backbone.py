@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sortal.errors import InputError
 from sortal.runs.facts import Spec as Spec
 from sortal.system.files import write_atomically
+from sortal.system.open_folder import make_folder
 
 BACKBONE_FORMAT = "sortal backbone 1"
 
@@ -120,7 +121,7 @@ class Backbone(nn.Module, ABC):
         data = save({name: tensor.detach().cpu().contiguous() for name, tensor in self.net.state_dict().items()})
         about = {"format": BACKBONE_FORMAT, **asdict(self.spec), "trained": self.trained, "source": self.source}
         about["sha256"] = hashlib.sha256(data).hexdigest()
-        base.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(base.parent)
         described = base.with_name(base.name + ".json")
         described.unlink(missing_ok=True)  # written last, as it holds the digest of the weights
         write_atomically(base.with_name(base.name + ".safetensors"), data)

@@ -10,7 +10,7 @@ from pathlib import Path
 from sortal.config import CONVNET
 from sortal.errors import InputError, listing
 from sortal.learning.backbones import hub
-from sortal.system.regular_files import kind_of
+from sortal.system.open_folder import kind_of
 
 RANDOM = "random"  # untrained weights
 FAMILIES = ("vit_", "resnet")  # whose names are suggested

@@ -21,7 +21,7 @@ from sortal.system.regular_files import open_regular, openable
 
 State = dict[str, Tensor]
 
-LONGEST_NAME = 200  # characters of a name in a message
+LONGEST_KEY = 200  # characters of a name in a message
 MOST_WRAPPERS = 10  # wrappers around weights
 ARCHIVE_SLACK = 2**26  # bytes that an archive may unpack to beyond its size
 
@@ -61,7 +61,7 @@ def read(path: str | os.PathLike[str]) -> State:
     for key, value in state.items():
         if problem := _problem_of(value):
             raise InputError(
-                f"The weights in {str(path)!r} must be plain numbers, but {quoted(key, LONGEST_NAME)} is {problem}."
+                f"The weights in {str(path)!r} must be plain numbers, but {quoted(key, LONGEST_KEY)} is {problem}."
             )
     return state
 
@@ -101,7 +101,7 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
     unexpected = sorted(state.keys() - own.keys())
     both = (("missing", missing), ("unexpected", unexpected))
     problems = [f"{len(keys)} {what}: {listing(keys)}" for what, keys in both if keys] or [
-        f"{quoted(key, LONGEST_NAME)} must have shape {tuple(own[key].shape)}, got {tuple(value.shape)}"
+        f"{quoted(key, LONGEST_KEY)} must have shape {tuple(own[key].shape)}, got {tuple(value.shape)}"
         for key, value in state.items()
         if value.shape != own[key].shape
     ][:1]
@@ -111,7 +111,7 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
             Remedy("name the architecture of the file", backbone=...),
         )
     for key, value in state.items():
-        shown = quoted(key, LONGEST_NAME)
+        shown = quoted(key, LONGEST_KEY)
         if value.is_floating_point() != own[key].is_floating_point():
             raise InputError(
                 f"The weights in {origin} must match {name}: {shown} must be {own[key].dtype}, got {value.dtype}."
@@ -164,7 +164,7 @@ def _safe_types() -> list[Any]:
 def _explain(error: str) -> str:
     """Replace torch's message, which recommends running the file's code."""
     if wanted := re.search(r"GLOBAL (\S+)", error):
-        return f"it needs {quoted(wanted[1], LONGEST_NAME)[1:-1]}"
+        return f"it needs {quoted(wanted[1], LONGEST_KEY)[1:-1]}"
     return "it is a TorchScript program" if "TorchScript" in error else "it is damaged or has another format"
 
 

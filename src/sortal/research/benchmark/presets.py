@@ -17,7 +17,7 @@ from sortal.config import (
     Ranks,
     Recipe,
 )
-from sortal.discovery.defaults import FEW, recipe_for
+from sortal.discovery.defaults import FEW_IMAGES, recipe_for
 from sortal.errors import InputError, quoted
 from sortal.errors import listing as first_few
 from sortal.research.benchmark.records import RequestedK
@@ -102,7 +102,7 @@ def select(name: str) -> tuple[Preset, ...]:
 def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbone: str = BACKBONE) -> Preset:
     """Return a method with Sortal's own defaults on any data set, named dataset/method by default."""
     settings = Discovery(method=method, backbone=backbone)
-    recipe = recipe_for(settings, FEW, on_gpu=True)  # the epochs of a large set on a GPU
+    recipe = recipe_for(settings, FEW_IMAGES, on_gpu=True)  # the epochs of a large set on a GPU
     return Preset(
         name=name or f"{dataset}/{method}",
         version=None,

@@ -15,7 +15,7 @@ from sortal.research.benchmark import aggregate, published
 from sortal.research.benchmark.aggregate import NOTHING, Figure, Group, figure, flat, lines, share, shortened
 from sortal.research.benchmark.presets import ABLATED, ACCURACY, COUNTED, DATASETS, METHODS, PRESETS, Preset
 from sortal.research.benchmark.records import SHARES, Record
-from sortal.runs.tables import table as csv_table
+from sortal.system import csv_tables
 from sortal.system.files import lock_folder, replace_all
 from sortal.system.regular_files import read_json
 from sortal.system.text import plain
@@ -238,7 +238,7 @@ def csv(table: Table) -> bytes:
         columns.append((f"{heading} n", [each.n or None for each in figures]))
         if any(each.published is not None for each in figures):
             columns.append((f"{heading} published", [each.published for each in figures]))
-    return csv_table(columns)
+    return csv_tables.table(columns)
 
 
 def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, ...]:

@@ -24,7 +24,7 @@ from sortal.learning.methods.code import LOOP
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
-from sortal.review.loading import save_run
+from sortal.reviews.loading import save_run
 from sortal.runs.categories import ids_of
 from sortal.runs.confidence import place
 from sortal.runs.evaluation import score
@@ -33,6 +33,7 @@ from sortal.runs.run import Run
 from sortal.system import cache
 from sortal.system.distributed import Processes
 from sortal.system.files import lock_folder
+from sortal.system.open_folder import CACHE, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.temporary import sweep_below
 from sortal.system.text import plural
@@ -78,7 +79,7 @@ class Task:
     @property
     def cache(self) -> Path:
         """Return the folder that the runs on a data set share."""
-        return self.out / "cache" / self.dataset
+        return own_folder(self.out) / CACHE / self.dataset
 
     @property
     def recipe(self) -> Recipe:

@@ -8,93 +8,46 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from sortal import metrics
 from sortal.metrics import Accuracy, Classes, Labels
 from sortal.research.figures import style
+from sortal.research.figures.plotting import plot
 from sortal.runs import curves
 from sortal.runs.categories import known_names
 from sortal.runs.run import LABELLED, Run
 from sortal.system.text import percent, plural
 
-LINES = {"all": ("All", style.ALL, "-"), "old": ("Old", style.OLD, "--"), "new": ("New", style.NEW, "-.")}
-WIDE = 5  # the ratio of the largest to the smallest k from which their axis is logarithmic
 NO_TRUTH = "No unlabelled image has a known true class, so there is no accuracy to show."
-LISTED = 8  # shared clusters shown, the largest first
-NAME = 11  # characters of a name
-CHARACTER = 0.02  # the width of one, as a share of the axis
+MOST_CLUSTERS = 8  # shared clusters shown, the largest first
+NAME_LENGTH = 11  # characters of a name
+CHARACTER_WIDTH = 0.02  # the width of one, as a share of the axis
 
 
 @style.style()
 def k_curve(run: Run) -> Figure:
     """Plot how well the labelled images are clustered against the number of clusters: each restart, and all."""
-    k, curve = run.k, sorted(run.k.curve, key=lambda tried: tried.k)
-    if not curve:
-        raise style.LeftOutError(f"The number of categories was given (k = {k.k:,}), so no others were tried.")
-    figure = style.figure(style.WIDTH * 0.75, 3.4, layout="constrained")
-    axes, shown = figure.add_subplot(), curves.shown_k(k)
-    if k.interval:
-        low, high = k.interval
-        axes.axvspan(low, high, color=style.OLD, alpha=0.12, lw=0, label=f"Interval: {low:,} to {high:,}")
-    x, y = [tried.k for tried in curve for _ in tried.each], [score for tried in curve for score in tried.each]
-    axes.scatter(x, y, 9, style.PALE, linewidths=0, zorder=2, label="One restart")
-    x, y = [tried.k for tried in curve], [tried.score for tried in curve]
-    axes.plot(x, y, "o-", c=style.ALL, ms=3.5, label=f"{'Median' if k.method == 'separation' else 'Mean'} of restarts")
-    axes.axvline(k.k, c=style.OLD, lw=1.4, label=f"Chosen: k = {k.k:,}")
-    if run.metrics is not None:
-        true = run.metrics.k_true
-        axes.axvline(true, c=style.NEW, ls="--", lw=1.4, label=f"True: k = {true:,}")
-        shown = [*shown, true]
-    axes.set(xlabel="number of clusters, k", ylabel="score", title=curves.K_TITLE)
-    _k_axis(axes, shown)
-    if k.method != "separation":  # whose score is not an accuracy
-        axes.set_ylabel("accuracy on the labelled images")
-        style.percents(axes.yaxis)
-    figure.legend(loc="outside lower center", ncols=3)
+    chart = curves.k_curve(run.k, None if run.metrics is None else run.metrics.k_true)
+    if chart is None:
+        raise style.LeftOutError(f"The number of categories was given (k = {run.k.k:,}), so no others were tried.")
+    figure = plot(chart)
+    if run.k.method != "separation":  # whose score is not an accuracy
+        figure.axes[0].set_ylabel("accuracy on the labelled images")
+        style.percents(figure.axes[0].yaxis)
     return style.freeze_layout(figure)
-
-
-def _k_axis(axes: Axes, shown: Sequence[int]) -> None:
-    least, most = min(shown), max(shown)
-    if most < WIDE * least:
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-    else:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(curves.log_ticks(least, most)))
-        axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
 @style.style()
 def risk_coverage(run: Run) -> Figure:
     """Plot accuracy on the most confident images against their share; beyond the dot on a curve, images are unsure."""
-    found = {} if run.metrics is None else curves.coverage_curves(run.metrics.risk_coverage)
-    if not found:
-        raise style.LeftOutError(NO_TRUTH)
-    figure = style.figure(style.WIDTH * 0.75, 3.4, layout="constrained")
-    axes = figure.add_subplot()
     unsure = run.confidence.unsure_below
-    for part, points in found.items():
-        name, colour, dashes = LINES[part]
-        coverage, accuracy, least = zip(*points, strict=True)
-        axes.plot(coverage, accuracy, dashes, c=colour, label=f"{name}: {percent(accuracy[-1])}")
-        sure = sum(each >= unsure for each in least)
-        if 0 < sure < len(points):
-            axes.plot(coverage[sure - 1], accuracy[sure - 1], "o", c=colour, ms=5, label=f"_{name}")
-    axes.set(
-        xlabel="coverage: share of the images, most confident first",
-        ylabel="accuracy on these images",
-        title=curves.COVERAGE_TITLE,
-        xlim=(0, 1.01),
-        ylim=(curves.accuracy_floor(found.values()), 1.01),
-    )
-    style.percents(axes.xaxis)
-    style.percents(axes.yaxis)
+    chart = None if run.metrics is None else curves.risk_coverage(run.metrics.risk_coverage, unsure)
+    if chart is None:
+        raise style.LeftOutError(NO_TRUTH)
     note = "" if run.confidence.calibrated else " Confidence is not calibrated."
     title = f"Accuracy on all images. Right of the dot, confidence is below {percent(unsure, 0)}.{note}"
-    figure.legend(loc="outside lower center", ncols=3, title=title)
-    return style.freeze_layout(figure)
+    return style.freeze_layout(plot(chart, title))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +91,7 @@ def legacy_inflation(run: Run) -> Figure:
     _bars(left, one, two)
     _clusters(right, shared, run.names)
     left.set_title("Accuracy")
-    largest = f"; the {LISTED} largest" if len(shared) > LISTED else ""
+    largest = f"; the {MOST_CLUSTERS} largest" if len(shared) > MOST_CLUSTERS else ""
     right.set_title(f"{len(shared):,} of {plural(len(set(clusters)), 'cluster')} used twice{largest}")
     style.caption(figure, _caption(len(rows), one, two, shared))
     return style.freeze_layout(figure)
@@ -176,7 +129,7 @@ def _clusters(axes: Axes, shared: Sequence[SharedCluster], names: Mapping[Any, s
         axes.text(0.5, 0.5, "No cluster is used\nfor an old and a new class.", ha="center", va="center", c=style.GREY)
         axes.set_axis_off()
         return
-    listed = shared[:LISTED]
+    listed = shared[:MOST_CLUSTERS]
     at = np.arange(len(listed))
     old, new = np.array([each.old_images for each in listed]), np.array([each.new_images for each in listed])
     axes.barh(at, old, 0.55, color=style.OLD, label="Images of an old class")
@@ -184,18 +137,18 @@ def _clusters(axes: Axes, shared: Sequence[SharedCluster], names: Mapping[Any, s
     axes.barh(at, new, 0.55, left=old, label="Images of a new class", **look)
     longest = 0
     for row, each in enumerate(listed):
-        names_of = style.drawable(each.old, NAME), style.drawable(each.new, NAME)
+        names_of = style.drawable(each.old, NAME_LENGTH), style.drawable(each.new, NAME_LENGTH)
         text = f" {names_of[0]} ({each.old_images:,}) + {names_of[1]} ({each.new_images:,})"
         axes.text(old[row] + new[row], row, text, va="center", fontsize=7)
         longest = max(longest, len(text))
-    room = 1 - CHARACTER * longest  # for the bars
+    room = 1 - CHARACTER_WIDTH * longest  # for the bars
     axes.set(
         xlabel="images, by true class",
         ylabel="predicted category",
         xlim=(0, (old + new).max() / room),
         ylim=(max(len(listed), 4) - 0.5, -0.5),
     )
-    axes.set_yticks(at, [style.drawable(names[each.cluster], NAME) for each in listed])
+    axes.set_yticks(at, [style.drawable(names[each.cluster], NAME_LENGTH) for each in listed])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.tick_params(axis="y", length=0)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, columnspacing=1, handlelength=1.4)

@@ -18,7 +18,7 @@ from sortal.research.figures.scatter import tsne
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
 from sortal.system.files import write_atomically, writing
-from sortal.system.own_files import own_folder
+from sortal.system.open_folder import FIGURES_FOLDER, make_folder, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.publishing import OccupiedError, holding, publishing
 from sortal.system.regular_files import open_regular
@@ -66,7 +66,7 @@ def draw(
     choose_device(runtime.device, None)
     if images is not None:
         find_rows(run, images)  # raises on unknown names
-    place = own_folder(run.folder / "figures") if out is None else Path(out)
+    place = own_folder(run.folder) / FIGURES_FOLDER if out is None else Path(out)
     pixels = None if cache is None else Path(cache)
     if pixels is not None and not pixels.is_dir():
         found = quoted(str(pixels))
@@ -128,7 +128,7 @@ def _write(place: Path, files: Mapping[str, bytes], agreed: Mapping[str, os.stat
     """Replace figures one by one, each as a whole: another process may draw into the same folder at the same time."""
     try:
         with writing(place):
-            place.mkdir(parents=True, exist_ok=True)
+            make_folder(place)
             sweep(place)  # what a killed process left
             for name, content in files.items():
                 _put(place / name, content, agreed.get(name))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sortal.clustering.inputs import check_number
 from sortal.clustering.tsne import differ, place
-from sortal.images.image_set import in_order
+from sortal.images.class_names import in_order
 from sortal.learning.features import extract
 from sortal.research.figures import samples, style
 from sortal.research.figures.samples import Classes, classes_of, load_pixels, sampling_order, writable_cache

@@ -18,13 +18,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sortal.errors import InputError, NoSpaceError
-from sortal.images.originals import TOLD
+from sortal.images.originals import STATES, TOLD
+from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
-from sortal.review import growing
-from sortal.review.session import Session, StaleError
-from sortal.review.viewable import LostError
-from sortal.system.held_folders import ReplacedError
-from sortal.system.mapping import check_whole
+from sortal.reviews import growing
+from sortal.reviews.actions import LONGEST_NAME
+from sortal.reviews.session import Session, StaleError
+from sortal.reviews.viewable import LostError
+from sortal.system.mapped_arrays import check_whole
+from sortal.system.open_folder import ReplacedError
 
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
 MOST_ROWS = 1000  # images that one request describes
@@ -33,6 +35,15 @@ THUMB_SIDE, LARGE_SIDE = 176, 1024  # pixels of the longer side
 KEPT_BYTES = 2**28  # of pictures
 STATIC_FILE = re.compile(r"[a-z]+/[a-z_]+(\.[a-z]+)")  # a page, style or script: its folder and name
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+
+PART_COUNTS = (2, 3, 4)  # that a category may be split into
+CONSTANTS = {  # that pages need
+    "reviewed_words": STATE_WORDS,
+    "lost_words": ["", *(f"The file {TOLD[state][0]}" for state in STATES[1:])],
+    "answers": {"all": growing.ALL, "most": growing.MOSTLY, "bad": growing.BAD},
+    "part_counts": PART_COUNTS,
+    "longest_name": LONGEST_NAME,
+}
 
 Read = Callable[[Session, Request], Any]  # returns what becomes JSON, or None if there is no such thing
 
@@ -122,7 +133,7 @@ def _grow(session: Session, request: Request) -> Any:
 
 def _parts(session: Session, request: Request) -> Any:
     count = request.query_params.get("parts", "2")
-    if count not in ("2", "3", "4"):
+    if count not in map(str, PART_COUNTS):
         raise HTTPException(400, "parts must be 2, 3 or 4.")
     return session.parts(request.path_params["number"], int(count))
 
@@ -144,7 +155,7 @@ def _near(session: Session, request: Request) -> Any:
 
 
 READS: dict[str, Read] = {
-    "/api/overview": lambda session, _: session.overview(),
+    "/api/overview": lambda session, _: session.overview() | CONSTANTS,
     "/api/version": lambda session, _: {"version": session.version},
     "/api/category/{number:int}": _category,
     "/api/queue": lambda session, _: session.queue(),
@@ -179,7 +190,10 @@ class Pictures:
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}  # rows of another run are other images
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
-        content = self.kept.get((row, side)) or self._draw(row, side)
+        try:
+            content = self.kept.get((row, side)) or self._draw(row, side)
+        except InputError as error:  # the pixels have been cut
+            raise HTTPException(503, str(error)) from error
         return Response(content, media_type="image/webp", headers=headers)
 
     def _draw(self, row: int, side: int) -> bytes:

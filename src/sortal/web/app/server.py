@@ -1,13 +1,15 @@
 """The web server of a review: how it starts, serves and ends."""
 
 import asyncio
+import signal
 import threading
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Self
 
 import uvicorn
 
-from sortal.review.session import Session
+from sortal.reviews.session import Session
 from sortal.web.app.doorway import Doorway
 from sortal.web.app.guard import Connection, Guard
 from sortal.web.app.listening import listen, place_of
@@ -77,7 +79,8 @@ class Server:
                     self.stop()
                     thread.join()
             else:
-                self._server.run([self._socket])
+                with _on_interrupt(self.stop):
+                    self._server.run([self._socket])
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -90,6 +93,19 @@ class Server:
     def _close_doorway(self) -> None:
         if self._doorway is not None:
             self._doorway.close()
+
+
+@contextmanager
+def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C stop the server, also while it starts, when an interrupt within asyncio could be lost."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _in_event_loop() -> bool:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.review.effects import Review
-from sortal.review.questions import Advising, Guide, Question
+from sortal.reviews.history import Review
+from sortal.reviews.questions import Advising, Guide, Question
 from sortal.runs import projection
 from sortal.runs.run import NEW, UNSURE, Run
 from sortal.web.report.summary import Card

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from sortal.exchange.naming import shared_command, shared_text
 from sortal.images.store.pixel_store import PixelStore
-from sortal.runs import projection
+from sortal.runs import curves, projection
 from sortal.runs.projection import Mapper
 from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
@@ -35,7 +36,10 @@ IMAGES = 8000  # that have a name and, where there is room, a picture
 OTHERS = 100_000  # points on the map; 20 bytes each
 PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
 MAP, COMPARING, THUMBNAILS = "Drawing the map", "Comparing categories", "Making thumbnails"
-SCRIPTS = ("shared/shared.js", "report/script.js", "report/cards.js", "report/map.js")
+SCRIPTS = (  # in the order in which they use each other
+    *(f"shared/{name}.js" for name in ("text", "dom", "geometry", "point_map")),
+    *(f"report/{name}.js" for name in ("order", "sheets", "viewer", "cards", "map")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +162,7 @@ class _Page:
         }
         scores, a, home = run.metrics, run.assignments, os.path.abspath(run.folder)
         shown_path = partial(summary.shown_path, absolute_paths=absolute_paths)
-        found = (charts.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
+        found = (curves.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
         self.values = {
             "run": run,
             "highlights": highlights,
@@ -169,7 +173,7 @@ class _Page:
             "command": run.facts.command if absolute_paths else shared_command(run.facts.command),
             "notes": [each if absolute_paths else shared_text(each, run.facts, home) for each in run.facts.notes],
             "quarantine": [replace(each, file=shown_path(each.file)) for each in run.quarantine],
-            "k_curve": charts.k_curve(run.k),
+            "k_curve": curves.k_curve(run.k),
             "curves": [chart for chart in found if chart],
             "confusion": summary.confusion(scores.confusion, run.categories) if scores else None,
             "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below),
@@ -196,8 +200,9 @@ class _Page:
                 for each in sheets
             ],
         }
-        # The page has one script, so what is shared with the review, where scripts are modules, is not exported here.
-        script = "\n".join(["'use strict';", *map(_part, SCRIPTS)]).replace("\nexport ", "\n")
+        # The page has one script, so modules neither import nor export anything here.
+        modules = "\n".join(["'use strict';", *map(_part, SCRIPTS)])
+        script = re.sub(r"^import [^;]*;\n", "", modules, flags=re.MULTILINE).replace("\nexport ", "\n")
         html = _template().render(
             **self.values,
             data=_json(data),

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.exchange.naming import folder_names, last_part, shared_names
+from sortal.images.review_states import ReviewState, words_of
 from sortal.runs.categories import members, rows_of, typicality
 from sortal.runs.facts import Confused
-from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, STATUSES, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, STATUSES, Category, Run
 from sortal.system.text import duration, plural, readable, setting
 
 MOST_CANDIDATES, MEMBERS_SHOWN = 60, 10  # candidates, and images of each
@@ -130,7 +131,7 @@ def facts(run: Run, absolute_paths: bool) -> dict[str, list[tuple[str, str]]]:
         (date(each.finished), f"{plural(each.images, 'image')} of {readable(shown_path(each.folder, absolute_paths))}")
         for each in facts.updates
     ]
-    reviewed = Counter(each for each in run.assignments.reviewed.tolist() if each != OPEN)
+    reviewed = Counter(each for each in words_of(run.assignments.reviewed) if each != ReviewState.OPEN.word)
     rows["Reviewed"] = [(state, plural(count, "image")) for state, count in reviewed.items()]
     return {title: each for title, each in rows.items() if each}
 

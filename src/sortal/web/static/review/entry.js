@@ -1,6 +1,6 @@
 // The way into a review: the token of a link becomes a key, which goes with every request and nowhere else.
 
-import { byId, make } from "/static/shared/shared.js";
+import { byId, make } from "/static/shared/dom.js";
 
 const KEY = "sortal-key"; // in the storage of this tab and of this origin, which includes the port
 const WAIT = 400; // milliseconds for another tab to answer
@@ -8,13 +8,18 @@ let key = null;
 let locked = false;
 
 const tabs = new BroadcastChannel("sortal");
-tabs.addEventListener("message", ({ data }) => { if (data === "key?" && key && !locked) tabs.postMessage({ key }); });
+tabs.addEventListener("message", ({ data }) => {
+  if (data === "key?" && key && !locked) tabs.postMessage({ key });
+});
 
 /** Ask the other tabs of this review for their key; null if none answers. */
 function askTabs() {
   return new Promise((resolve) => {
-    const answered = ({ data }) => { if (data?.key) finish(data.key); };
-    const finish = (found) => { tabs.removeEventListener("message", answered); resolve(found); };
+    const answered = ({ data }) => data?.key && finish(data.key);
+    const finish = (found) => {
+      tabs.removeEventListener("message", answered);
+      resolve(found);
+    };
     tabs.addEventListener("message", answered);
     tabs.postMessage("key?");
     setTimeout(finish, WAIT, null);
@@ -22,7 +27,10 @@ function askTabs() {
 }
 
 const tokenIn = (hash) => /^#token=([\w-]+)$/.exec(hash)?.[1] ?? null;
-const send = (path, given, options = {}) => fetch(path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${given}` }, credentials: "omit" });
+const send = (path, given, options = {}) => {
+  const headers = { ...options.headers, Authorization: `Bearer ${given}` };
+  return fetch(path, { ...options, headers, credentials: "omit" });
+};
 
 async function exchange(token) {
   const answer = await fetch("/api/enter", { method: "POST", credentials: "omit", body: token });
@@ -51,7 +59,7 @@ export async function enter() {
 }
 
 // A link that is pasted into the address of this page changes only its fragment.
-addEventListener("hashchange", () => { if (tokenIn(location.hash)) location.reload(); });
+addEventListener("hashchange", () => tokenIn(location.hash) && location.reload());
 
 /** Ask the server for something, as whoever has entered. */
 export async function request(path, options) {
@@ -63,20 +71,39 @@ export async function request(path, options) {
 /** Whether nothing can be asked any more. */
 export const isLocked = () => locked;
 
+const USED = {
+  title: "This link has been used",
+  why: "A link to a review works once, and only the latest one does.",
+  another: "another",
+  warning: "If it was not you who used the link, end the review with Ctrl-C: someone else can see and change it.",
+};
+const MISSING = {
+  title: "This page needs a link",
+  why: "A review is opened by the link that sortal review prints, and this tab has not followed one.",
+  another: "one",
+  warning: "",
+};
+const RESTART =
+  " is running, and open the link that it prints. If it has ended, or runs in a notebook, start it again. " +
+  "Nothing that was decided is lost.";
+
 /** Say how to get a link, as there is none that is good. */
 function lock(used) {
   if (locked) return;
   locked = true;
   sessionStorage.removeItem(KEY);
   for (const each of document.querySelectorAll(".progress, .tools")) each.hidden = true;
+  const { title, why, another, warning } = used ? USED : MISSING;
+  const enterKey = make("kbd", { textContent: "Enter" });
+  const command = make("code", { textContent: "sortal review" });
   byId("view").replaceChildren(
     make(
       "section",
       { className: "locked" },
-      make("h1", { textContent: used ? "This link has been used" : "This page needs a link" }),
-      make("p", { textContent: used ? "A link to a review works once, and only the latest one does." : "A review is opened by the link that sortal review prints, and this tab has not followed one." }),
-      make("p", {}, `To get ${used ? "another" : "one"}, press `, make("kbd", { textContent: "Enter" }), " in the terminal where ", make("code", { textContent: "sortal review" }), " is running, and open the link that it prints. If it has ended, or runs in a notebook, start it again. Nothing that was decided is lost."),
-      ...(used ? [make("p", { className: "soft", textContent: "If it was not you who used the link, end the review with Ctrl-C: someone else can see and change it." })] : []),
+      make("h1", { textContent: title }),
+      make("p", { textContent: why }),
+      make("p", {}, `To get ${another}, press `, enterKey, " in the terminal where ", command, RESTART),
+      warning && make("p", { className: "soft", textContent: warning }),
     ),
   );
 }

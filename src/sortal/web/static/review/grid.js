@@ -1,17 +1,27 @@
 // A grid of any number of images, of which only those in view are elements; and which of them are chosen.
 
-import { LOST, placeholder, thumb } from "/static/review/pictures.js";
-import { REVIEWED } from "/static/review/state.js";
-import { make, percent } from "/static/shared/shared.js";
+import {
+  CELL, columnsIn, heightOf, indexAt, indicesIn, LINE, moved, range, touching, wholeLines,
+} from "/static/review/grid_layout.js";
+import { lostPicture, thumb } from "/static/review/pictures.js";
+import { state } from "/static/review/state.js";
+import { make } from "/static/shared/dom.js";
+import { percent } from "/static/shared/text.js";
 
-const CELL = 132;
-const LABEL = 20;
 const BEYOND = 3; // lines above and below the view
+const COVERED = 170; // pixels at the top of the window that bars may cover
+
+/** What has been said of an image, in words; empty if nothing has. */
+export function reviewedWord({ reviewed, labelled }, index) {
+  if (labelled[index]) return "labelled";
+  return reviewed[index] ? state.reviewed_words[reviewed[index]] : "";
+}
 
 export class Grid {
   /** `data` has the columns of the server; `changed` is called when the selection changes. */
   constructor(data, { changed = () => {}, open = () => {} } = {}) {
-    this.element = make("div", { className: "grid", tabIndex: 0, role: "listbox", ariaLabel: "Images", ariaMultiSelectable: "true" });
+    const role = { role: "listbox", ariaLabel: "Images", ariaMultiSelectable: "true" };
+    this.element = make("div", { className: "grid", tabIndex: 0, ...role });
     this.changed = () => {};
     this.open = open;
     this.cells = new Map(); // by index
@@ -21,7 +31,6 @@ export class Grid {
     this.chosen = new Set(); // rows
     this.cursor = 0;
     this.anchor = 0;
-    this.columns = 1;
     this.show(data);
     this.changed = changed;
     this.observer = new ResizeObserver(() => this.layout());
@@ -30,10 +39,10 @@ export class Grid {
     addEventListener("scroll", this.scrolled, { passive: true });
     this.element.addEventListener("pointerdown", (event) => this.press(event));
     this.element.addEventListener("click", (event) => {
-      const at = this.touched ? this.indexAt(event) : -1;
+      const at = this.touched ? this.indexOfEvent(event) : -1;
       if (at >= 0) this.toggle(at);
     });
-    this.element.addEventListener("dblclick", (event) => this.open(this.data.rows[this.indexAt(event)]));
+    this.element.addEventListener("dblclick", (event) => this.openAt(this.indexOfEvent(event)));
     this.element.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -42,12 +51,16 @@ export class Grid {
     removeEventListener("scroll", this.scrolled);
   }
 
+  get count() {
+    return this.data.rows.length;
+  }
+
   /** Show other images; what was chosen stays chosen as far as it is still there. */
   show(data) {
     this.data = data;
     this.indexOf = new Map(data.rows.map((row, index) => [row, index]));
     this.chosen = new Set([...this.chosen].filter((row) => this.canChoose(row)));
-    this.cursor = Math.min(this.cursor, Math.max(0, data.rows.length - 1));
+    this.cursor = Math.min(this.cursor, Math.max(0, this.count - 1));
     this.anchor = this.cursor;
     // Cells of images that stay are used again, so that their pictures do not flicker.
     this.spare = new Map([...this.cells.values()].map((cell) => [Number(cell.dataset.row), cell]));
@@ -55,14 +68,15 @@ export class Grid {
     this.layout();
     for (const cell of this.spare.values()) cell.remove();
     this.spare.clear();
-    this.empty.hidden = data.rows.length > 0;
+    this.empty.hidden = this.count > 0;
     this.changed();
   }
 
+  // Drawing
+
   layout() {
-    this.columns = Math.max(1, Math.floor((this.element.clientWidth || CELL) / CELL));
-    const lines = Math.ceil(this.data.rows.length / this.columns);
-    this.element.style.height = `${lines * (CELL + LABEL)}px`;
+    this.columns = columnsIn(this.element.clientWidth);
+    this.element.style.height = `${heightOf(this.count, this.columns)}px`;
     for (const [index, cell] of this.cells) this.place(index, cell);
     this.draw();
   }
@@ -70,34 +84,31 @@ export class Grid {
   place(index, cell) {
     const side = this.element.clientWidth / this.columns || CELL;
     cell.style.left = `${(index % this.columns) * side}px`;
-    cell.style.top = `${Math.floor(index / this.columns) * (CELL + LABEL)}px`;
+    cell.style.top = `${Math.floor(index / this.columns) * LINE}px`;
     cell.style.width = `${side}px`;
-    cell.style.height = `${CELL + LABEL}px`;
-  }
-
-  /** The first and the last index whose images are in view. */
-  visible() {
-    const { top } = this.element.getBoundingClientRect();
-    const line = CELL + LABEL;
-    const first = Math.max(0, Math.floor(-top / line));
-    const last = Math.floor((innerHeight - top) / line);
-    return [first * this.columns, Math.min(this.data.rows.length, (last + 1) * this.columns) - 1];
+    cell.style.height = `${LINE}px`;
   }
 
   /** The first and the last index of whole lines that nothing covers. */
-  seen() {
+  inView() {
     const { top } = this.element.getBoundingClientRect();
-    const line = CELL + LABEL;
-    const covered = Math.max(0, ...[...document.querySelectorAll(".bar, .sticky")].filter((each) => getComputedStyle(each).position === "sticky").map((each) => each.getBoundingClientRect().bottom));
-    const first = Math.max(0, Math.ceil((covered - top) / line));
-    const last = Math.max(first, Math.floor((innerHeight - top) / line) - 1);
-    return [first * this.columns, Math.min(this.data.rows.length, (last + 1) * this.columns) - 1];
+    const bars = [...document.querySelectorAll(".bar, .sticky")];
+    const covering = bars.filter((each) => getComputedStyle(each).position === "sticky");
+    const covered = Math.max(0, ...covering.map((each) => each.getBoundingClientRect().bottom));
+    return wholeLines(covered - top, innerHeight - top, this.columns, this.count);
+  }
+
+  /** The rows of the images in view. */
+  rowsInView() {
+    const [first, last] = this.inView();
+    return this.data.rows.slice(first, last + 1);
   }
 
   draw() {
-    const [first, last] = this.visible();
+    const { top } = this.element.getBoundingClientRect();
+    const [first, last] = touching(-top, innerHeight - top, this.columns, this.count);
     const from = Math.max(0, first - BEYOND * this.columns);
-    const to = Math.min(this.data.rows.length - 1, last + BEYOND * this.columns);
+    const to = Math.min(this.count - 1, last + BEYOND * this.columns);
     for (const [index, cell] of this.cells) {
       if (index >= from && index <= to) continue;
       cell.remove();
@@ -108,16 +119,20 @@ export class Grid {
   }
 
   add(index) {
-    const { rows, confidence, reviewed, labelled, lost } = this.data;
-    const done = lost[index] ? "" : labelled[index] ? "labelled" : reviewed[index] ? REVIEWED[reviewed[index]] : "";
-    const spare = this.spare.get(rows[index]);
-    this.spare.delete(rows[index]);
-    const image = lost[index] ? placeholder(LOST[lost[index]]) : spare?.querySelector("img") ?? thumb(rows[index]);
-    const line = make("span", { className: "line" }, make("span", { textContent: percent(confidence[index]) }), make("span", { className: "done", textContent: done }));
-    const cell = spare ?? make("div", { className: "cell", role: "option", id: `image-${rows[index]}` });
-    cell.ariaLabel = `Image ${index + 1} of ${rows.length}, ${percent(confidence[index])} sure${done ? `, ${done}` : ""}${lost[index] ? `. ${LOST[lost[index]]}.` : ""}`;
-    cell.ariaDisabled = String(Boolean(lost[index]));
-    cell.dataset.row = rows[index];
+    const { rows, confidence, lost } = this.data;
+    const [row, gone] = [rows[index], lost[index]];
+    const done = gone ? "" : reviewedWord(this.data, index);
+    const sure = percent(confidence[index]);
+    const spare = this.spare.get(row);
+    this.spare.delete(row);
+    const image = gone ? lostPicture(gone) : spare?.querySelector("img") ?? thumb(row);
+    const doneMark = make("span", { className: "done", textContent: done });
+    const line = make("span", { className: "line" }, make("span", { textContent: sure }), doneMark);
+    const cell = spare ?? make("div", { className: "cell", role: "option", id: `image-${row}` });
+    const why = gone ? `. ${state.lost_words[gone]}.` : "";
+    cell.ariaLabel = `Image ${index + 1} of ${rows.length}, ${sure} sure${done ? `, ${done}` : ""}${why}`;
+    cell.ariaDisabled = String(Boolean(gone));
+    cell.dataset.row = row;
     cell.replaceChildren(image, line);
     this.place(index, cell);
     this.cells.set(index, cell);
@@ -131,8 +146,11 @@ export class Grid {
       cell.ariaSelected = String(chosen);
       cell.classList.toggle("cursor", index === this.cursor && document.activeElement === this.element);
     }
-    this.element.setAttribute("aria-activedescendant", this.data.rows.length ? `image-${this.data.rows[this.cursor]}` : "");
+    const active = this.count ? `image-${this.data.rows[this.cursor]}` : "";
+    this.element.setAttribute("aria-activedescendant", active);
   }
+
+  // Choosing
 
   /** Whether an image is here and can be seen: nothing can be decided about one whose file is gone or has changed. */
   canChoose(row) {
@@ -153,16 +171,19 @@ export class Grid {
     this.changed();
   }
 
-  range(to, add = false) {
-    const [low, high] = [Math.min(this.anchor, to), Math.max(this.anchor, to)];
-    this.choose(this.data.rows.slice(low, high + 1), { add });
+  chooseRange(to, add = false) {
+    this.choose(range(this.data.rows, this.anchor, to), { add });
   }
 
-  indexAt(event) {
+  openAt(index) {
+    if (index >= 0) this.open(this.data.rows[index]);
+  }
+
+  // The pointer and the keyboard
+
+  indexOfEvent(event) {
     const box = this.element.getBoundingClientRect();
-    const column = Math.floor(((event.clientX - box.left) / box.width) * this.columns);
-    const index = Math.floor((event.clientY - box.top) / (CELL + LABEL)) * this.columns + Math.min(Math.max(column, 0), this.columns - 1);
-    return index < this.data.rows.length ? index : -1;
+    return indexAt(event.clientX - box.left, event.clientY - box.top, box.width, this.columns, this.count);
   }
 
   /** A click chooses; a drag draws a box around what it chooses. */
@@ -175,56 +196,63 @@ export class Grid {
     const move = (now) => {
       if (!box && Math.hypot(now.pageX - start.x, now.pageY - start.y) < 6) return;
       if (!box) this.element.append((box = make("div", { className: "box" })));
-      const area = this.element.getBoundingClientRect();
-      const [left, top] = [area.left + scrollX, area.top + scrollY];
-      const [x0, x1] = [Math.min(start.x, now.pageX) - left, Math.max(start.x, now.pageX) - left];
-      const [y0, y1] = [Math.min(start.y, now.pageY) - top, Math.max(start.y, now.pageY) - top];
-      Object.assign(box.style, { left: `${x0}px`, top: `${y0}px`, width: `${x1 - x0}px`, height: `${y1 - y0}px` });
-      const side = area.width / this.columns;
-      const rows = [];
-      for (let line = Math.max(0, Math.floor(y0 / (CELL + LABEL))); line <= Math.floor(y1 / (CELL + LABEL)); line++) {
-        for (let column = Math.max(0, Math.floor(x0 / side)); column <= Math.min(this.columns - 1, Math.floor(x1 / side)); column++) {
-          const row = this.data.rows[line * this.columns + column];
-          if (row !== undefined) rows.push(row);
-        }
-      }
-      this.choose([...keep, ...rows]);
+      this.chooseBox(box, start, { x: now.pageX, y: now.pageY }, keep);
     };
     const end = (last) => {
-      removeEventListener("pointermove", move);
-      removeEventListener("pointerup", end);
-      removeEventListener("pointercancel", end);
+      for (const [type, listener] of Object.entries(listeners)) removeEventListener(type, listener);
       if (box || last.type === "pointercancel") return box?.remove();
-      const index = this.indexAt(last);
-      if (index < 0) return this.choose([]);
-      if (last.shiftKey) this.range(index, last.ctrlKey || last.metaKey);
-      else if (last.ctrlKey || last.metaKey) this.toggle(index);
-      else this.choose(this.chosen.size === 1 && this.chosen.has(this.data.rows[index]) ? [] : [this.data.rows[index]]);
-      this.cursor = index;
-      if (!last.shiftKey) this.anchor = index;
-      this.mark();
+      this.clicked(last);
     };
-    addEventListener("pointermove", move);
-    addEventListener("pointerup", end);
-    addEventListener("pointercancel", end);
+    const listeners = { pointermove: move, pointerup: end, pointercancel: end };
+    for (const [type, listener] of Object.entries(listeners)) addEventListener(type, listener);
     this.element.focus({ preventScroll: true });
     event.preventDefault();
   }
 
+  /** Draw a box between two places of the page, and choose what it touches and what is kept. */
+  chooseBox(box, start, now, keep) {
+    const area = this.element.getBoundingClientRect();
+    const [left, top] = [area.left + scrollX, area.top + scrollY];
+    const drawn = {
+      left: Math.min(start.x, now.x) - left,
+      right: Math.max(start.x, now.x) - left,
+      top: Math.min(start.y, now.y) - top,
+      bottom: Math.max(start.y, now.y) - top,
+    };
+    const size = { width: drawn.right - drawn.left, height: drawn.bottom - drawn.top };
+    for (const [name, pixels] of Object.entries({ left: drawn.left, top: drawn.top, ...size })) {
+      box.style[name] = `${pixels}px`;
+    }
+    const indices = indicesIn(drawn, area.width, this.columns, this.count);
+    this.choose([...keep, ...indices.map((index) => this.data.rows[index])]);
+  }
+
+  clicked(event) {
+    const index = this.indexOfEvent(event);
+    if (index < 0) return this.choose([]);
+    const [row, adds] = [this.data.rows[index], event.ctrlKey || event.metaKey];
+    const only = this.chosen.size === 1 && this.chosen.has(row);
+    if (event.shiftKey) this.chooseRange(index, adds);
+    else if (adds) this.toggle(index);
+    else this.choose(only ? [] : [row]);
+    this.cursor = index;
+    if (!event.shiftKey) this.anchor = index;
+    this.mark();
+  }
+
   key(event) {
-    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, Home: -Infinity, End: Infinity };
-    const last = this.data.rows.length - 1;
-    if (last < 0 || event.altKey) return;
-    if (event.key in steps) {
-      this.cursor = Math.min(last, Math.max(0, this.cursor + steps[event.key]));
-      if (event.shiftKey) this.range(this.cursor);
-      else this.anchor = this.cursor;
-      this.scrollTo(this.cursor);
+    if (!this.count || event.altKey) return;
+    const to = moved(this.cursor, event.key, this.columns, this.count);
+    if (to !== null) {
+      this.cursor = to;
+      if (event.shiftKey) this.chooseRange(to);
+      else this.anchor = to;
+      this.scrollTo(to);
       this.draw();
     } else if (event.key === " ") {
       this.toggle(this.cursor);
       this.anchor = this.cursor;
-    } else if (event.key === "Enter") this.open(this.data.rows[this.cursor]);
+    } else if (event.key === "Enter") this.openAt(this.cursor);
     else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey)) this.choose(this.data.rows);
     else if (event.key === "Escape" && this.chosen.size) this.choose([]);
     else return;
@@ -233,10 +261,9 @@ export class Grid {
   }
 
   scrollTo(index) {
-    const line = Math.floor(index / this.columns) * (CELL + LABEL);
     const { top } = this.element.getBoundingClientRect();
-    const y = top + line;
-    if (y < 170) scrollBy({ top: y - 170, behavior: "instant" });
-    else if (y + CELL + LABEL > innerHeight) scrollBy({ top: y + CELL + LABEL - innerHeight + 12, behavior: "instant" });
+    const y = top + Math.floor(index / this.columns) * LINE;
+    if (y < COVERED) scrollBy({ top: y - COVERED, behavior: "instant" });
+    else if (y + LINE > innerHeight) scrollBy({ top: y + LINE - innerHeight + 12, behavior: "instant" });
   }
 }

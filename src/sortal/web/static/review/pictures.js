@@ -1,19 +1,27 @@
-// Pictures of images. They are asked for with the key, which an address of a picture could not hold, when they come into view.
+// Pictures of images, asked for when they come into view. The key goes with them, which an address must not hold.
 
 import { request } from "/static/review/entry.js";
-import { make } from "/static/shared/shared.js";
+import { state } from "/static/review/state.js";
+import { make } from "/static/shared/dom.js";
 
 const AT_ONCE = 6; // requests that browsers send to one server at the same time
 const KEPT = 3000; // pictures whose bytes stay here
 const AHEAD = "600px"; // around the window
-export const LOST = ["", "The file has changed since it was sorted", "The file no longer exists", "The file cannot be read"];
 
 const kept = new Map(); // addresses of bytes by path, the last used at the end
 const waiting = []; // elements without a picture
 let busy = 0;
-const near = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) if (isIntersecting) { near.unobserve(target); queue(target); }
-}, { rootMargin: AHEAD });
+const near = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      waiting.push(target);
+    }
+    next();
+  },
+  { rootMargin: AHEAD },
+);
 
 /** Make an element that shows the small picture of an image. */
 export function thumb(row, properties = {}) {
@@ -35,9 +43,12 @@ function picture(path, properties) {
 }
 
 /** What stands in the place of a picture that cannot be shown. */
-export function placeholder(reason) {
+function placeholder(reason) {
   return make("span", { className: "lost", role: "img", ariaLabel: reason, title: reason, textContent: reason });
 }
+
+/** What stands in the place of an image that is lost; `lost` is the number of what became of its file. */
+export const lostPicture = (lost) => placeholder(state.lost_words[lost]);
 
 function show(image, path, url) {
   kept.delete(path);
@@ -45,20 +56,19 @@ function show(image, path, url) {
   image.src = url;
 }
 
-function queue(image) {
-  waiting.push(image);
-  next();
-}
-
 function next() {
   while (busy < AT_ONCE && waiting.length) {
     const image = waiting.shift();
-    if (image.isConnected) load(image).finally(() => { busy -= 1; next(); }); // else it was scrolled away meanwhile
+    if (!image.isConnected) continue; // it was scrolled away meanwhile
+    busy += 1;
+    load(image).finally(() => {
+      busy -= 1;
+      next();
+    });
   }
 }
 
 async function load(image) {
-  busy += 1;
   const { path } = image.dataset;
   try {
     if (!kept.has(path)) {

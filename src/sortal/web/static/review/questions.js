@@ -1,32 +1,31 @@
 // One question after another, each on one screen and answered by one key.
 
-import { chooseName } from "/static/review/dialogs.js";
 import { Grid } from "/static/review/grid.js";
-import { rename, shown, unnamed } from "/static/review/names.js";
+import { bind, labelOf } from "/static/review/keys.js";
+import { askMove, moving, rename, shown } from "/static/review/names.js";
 import { large } from "/static/review/pictures.js";
-import { categoryOf, decide, get, toast } from "/static/review/state.js";
-import { counted, isolated, make, percent, thousands } from "/static/shared/shared.js";
+import { Growth, nextQuestion, questionKey } from "/static/review/queue.js";
+import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/review/state.js";
+import { button, isolated, make } from "/static/shared/dom.js";
+import { counted, percent, thousands } from "/static/shared/text.js";
 
 const SCREENS = { grow, merge, split, audit, page, image };
-const later = new Set(); // questions that were put off
-const keyOf = (item) => JSON.stringify([item.kind, item.categories, item.images, item.rows.flat().slice(0, 3)]);
+const PART_SHOWN = 60; // images of a part that is proposed
+const later = new Set(); // keys of questions that were put off
 
-/** Say in words what a question is about. */
-export function inWords(item) {
-  const [first, second] = item.categories.map((id) => shown(categoryOf(id)));
-  const words = {
-    grow: () => [make("span", {}, "Confirm ", first), `${counted(item.images, "image")} open`],
-    merge: () => [make("span", {}, "Are ", first, " and ", second, " the same?"), `${percent(item.likely)} likely`],
-    split: () => [make("span", {}, "Is ", first, " two classes?"), `${percent(item.likely)} likely`],
-    audit: () => [make("span", {}, "Check a sample of what was accepted unseen"), counted(item.images, "image")],
-    page: () => [make("span", {}, "Look at doubtful images of ", first), counted(item.images, "image")],
-    image: () => [make("span", {}, "Sort doubtful images one by one"), counted(item.images, "image")],
-  };
-  return words[item.kind]();
+/** Say in words what a question is about, and why. */
+export function inWords({ kind, categories, images, likely }) {
+  const [first, second] = categories.map((id) => shown(categoryOf(id)));
+  const [title, why] = {
+    grow: [["Confirm ", first], `${counted(images, "image")} open`],
+    merge: [["Are ", first, " and ", second, " the same?"], `${percent(likely)} likely`],
+    split: [["Is ", first, " two classes?"], `${percent(likely)} likely`],
+    audit: [["Check a sample of what was accepted unseen"], counted(images, "image")],
+    page: [["Look at doubtful images of ", first], counted(images, "image")],
+    image: [["Sort doubtful images one by one"], counted(images, "image")],
+  }[kind];
+  return [make("span", {}, ...title.filter(Boolean)), why];
 }
-
-/** Images one by one are a question each, so that one can be put off without the others. */
-const single = (item) => (item.kind === "image" ? item.rows[0].map((row) => ({ ...item, rows: [[row]] })) : [item]);
 
 /**
  * Ask the questions that are left, in the order of the server, after the one at this place of it.
@@ -40,159 +39,206 @@ export async function questions(view, start = 0) {
   let updates = 0;
   const at = { version: -1, held: false }; // what the screen is about; nothing is drawn while it is held
   const made = { title: "Next question", keys: [], update, close: () => screen.close() };
+
   async function update() {
     if (at.held) return;
     const own = ++updates;
     const { items, version } = await get("/api/queue");
     if (own !== updates || at.held) return; // a later one is under way
-    const every = items.flatMap(single);
-    const left = every.filter((item) => !later.has(keyOf(item)));
-    if (asked !== null && left.some((item) => keyOf(item) === asked)) {
-      at.version = version;
-      return;
-    }
-    const item = (start ? single(items[start] ?? items[0])[0] : null) ?? left[0];
+    const item = nextQuestion(items, { later, asked, start });
+    at.version = version;
+    if (item && questionKey(item) === asked) return;
     start = 0;
     screen.close();
     [screen, asked, made.keys] = [{ keys: [], close() {} }, null, []];
-    if (!item) {
-      const again = make("button", { type: "button", textContent: "Ask again what was put off" });
-      again.addEventListener("click", () => { later.clear(); update(); });
-      body.replaceChildren(make("p", { className: "state" }, items.length ? "Nothing else is left to ask. " : "Nothing is left to ask. ", ...(items.length ? [again] : [make("a", { href: "#/", textContent: "Back to the overview" })])));
-      return;
-    }
-    at.version = version;
-    const put = async () => { later.add(keyOf(item)); asked = null; await update(); };
-    const next = async () => { asked = null; at.held = false; await update(); };
+    if (!item) return showEnd(items.length);
     const drawn = await SCREENS[item.kind](body, item, at, next);
     if (own !== updates) return drawn.close();
-    [screen, asked] = [drawn, keyOf(item)];
-    made.keys = [...screen.keys, ["u", "later: not sure", put], ...(item.categories.length === 1 ? [["o", "open the category", () => { location.hash = `#/category/${item.categories[0]}`; }]] : [])];
+    [screen, asked] = [drawn, questionKey(item)];
+    const open = item.categories.length === 1 ? () => goTo(`category/${item.categories[0]}`) : undefined;
+    const others = bind("question", { later: () => putOff(item), open }).filter(({ action }) => action);
+    made.keys = [...screen.keys, ...others];
     offer(body, made.keys);
     body.querySelector("h1")?.focus({ preventScroll: true });
   }
+
+  function putOff(item) {
+    later.add(questionKey(item));
+    return next();
+  }
+
+  function next() {
+    [asked, at.held] = [null, false];
+    return update();
+  }
+
+  function showEnd(putOffCount) {
+    const again = () => {
+      later.clear();
+      return update();
+    };
+    const text = putOffCount ? "Nothing else is left to ask. " : "Nothing is left to ask. ";
+    const way = putOffCount
+      ? button("Ask again what was put off", again)
+      : make("a", { href: "#/", textContent: "Back to the overview" });
+    body.replaceChildren(make("p", { className: "state" }, text, way));
+  }
+
   return made;
 }
 
 /** Offer the answers as buttons, each with its key. */
 export function offer(body, keys) {
   body.querySelector(".answers")?.remove();
-  body.append(make("div", { className: "answers", role: "toolbar", ariaLabel: "Answers" }, ...keys.map(([key, what, action, name], at) => {
-    const text = name ? isolated(what) : `${what[0].toUpperCase()}${what.slice(1)}`;
-    const button = make("button", { type: "button", className: at ? "" : "primary" }, text, make("kbd", { textContent: key, ariaHidden: "true" }));
-    button.addEventListener("click", action);
-    return button;
-  })));
+  const answers = keys.map(({ key, what, action, isName }, at) => {
+    const text = isName ? isolated(what) : `${what[0].toUpperCase()}${what.slice(1)}`;
+    const kbd = make("kbd", { textContent: labelOf(key), ariaHidden: "true" });
+    return button(text, action, { className: at ? "" : "primary" }, kbd);
+  });
+  body.append(make("div", { className: "answers", role: "toolbar", ariaLabel: "Answers" }, ...answers));
 }
 
-function headline(title, ...small) {
-  return make("div", { className: "head" }, make("h1", { tabIndex: -1 }, ...title), make("p", { className: "soft" }, ...small));
+export function headline(title, ...small) {
+  const heading = make("h1", { tabIndex: -1 }, ...title);
+  return make("div", { className: "head" }, heading, make("p", { className: "soft" }, ...small));
 }
 
-const gridOf = async (rows, changed) => new Grid(await get(`/api/images?rows=${rows.join(",")}`), { changed });
+const gridOf = async (rows, changed) => new Grid(await describe(rows), { changed });
+const gridsOf = (groups) => Promise.all(groups.map((rows) => gridOf(rows)));
+const closeAll = (grids) => () => grids.forEach((grid) => grid.close());
 
 /** Confirm a category: pages from the surest to the least sure, each answered by yes, mostly or no. */
 async function grow(body, item, at, next) {
   const [id] = item.categories;
-  let [answers, grids, page, busy] = ["", [], [], true]; // a key pressed twice is one answer
+  let growth = new Growth();
+  let [grids, page, busy] = [[], [], true]; // while it is busy, a key pressed twice is one answer
   let bar = null; // the answers, once they are offered
-  const pages = []; // what was shown and chosen, for each answer
   const chosen = () => grids.flatMap((grid) => [...grid.chosen]);
   const once = (action) => async () => {
     if (busy) return;
     busy = true;
-    try { await action(); } catch (error) { toast(error.message, true); } finally { busy = false; }
+    try {
+      await action();
+    } catch (error) {
+      toast(error.message, true);
+    } finally {
+      busy = false;
+    }
   };
   const finish = async () => {
-    const [seen, wrong] = [pages.flatMap((each) => each.rows), pages.flatMap((each) => each.wrong)];
+    const { answers, shown: seen, wrong } = growth;
     at.held = true; // the name is asked while its pictures are still there
     const done = await decide({ do: "grow", category: id, answers, shown: seen, wrong }, at.version);
-    if (done && /[ym]/.test(answers) && categoryOf(id) && unnamed(categoryOf(id))) await rename(id, `Name ${categoryOf(id).name}`);
+    const some = [...answers].some((letter) => letter !== state.answers.bad);
+    if (done && some && categoryOf(id)?.unnamed) await rename(id, `Name ${categoryOf(id).name}`);
     await next();
   };
   /** Show the page that follows from these answers; they count once it is there. */
   const draw = async (given) => {
-    const found = await get(`/api/grow/${id}?answers=${given}`);
-    if (found.version !== at.version) { toast("Something has changed meanwhile. Look again.", true); return next(); }
-    answers = given;
+    const found = await get(`/api/grow/${id}?answers=${given.answers}`);
+    if (found.version !== at.version) {
+      toast("Something has changed meanwhile. Look again.", true);
+      return next();
+    }
+    growth = given;
     if (found.number === null) return finish();
-    const told = make("span", { role: "status" });
-    const tell = () => { told.textContent = chosen().length ? `${counted(chosen().length, "image")} chosen as wrong.` : "Choose those that are wrong, if there are a few."; };
+    const count = make("span", { role: "status" });
+    const tell = () => {
+      const wrong = chosen().length;
+      const hint = "Choose those that are wrong, if there are a few.";
+      count.textContent = wrong ? `${counted(wrong, "image")} chosen as wrong.` : hint;
+    };
     const before = grids;
+    const groups = [found.typical, found.page].filter((rows) => rows.length);
     grids = [];
-    grids = await Promise.all([found.typical, found.page].filter((rows) => rows.length).map((rows) => gridOf(rows, tell)));
+    grids = await Promise.all(groups.map((rows) => gridOf(rows, tell)));
     before.forEach((grid) => grid.close());
-    const where = `Page ${thousands(found.number + 1)} of ${thousands(found.pages)}, from the surest to the least sure, of ${counted(found.open, "open image")}.`;
-    const so = answers ? ` So far ${thousands(found.seen)} seen and ${thousands(found.unseen)} unseen would be accepted.` : " If these are right, so are those before them, which are accepted unseen.";
     if (page.length) bar = body.querySelector(".answers"); // that of this question
+    const titles = grids.length > 1 ? ["The surest", "At the edge"] : [];
     body.replaceChildren(
-      headline(["Are these all ", shown(categoryOf(id)), "?"], where, so),
-      make("p", { className: "small" }, told),
-      ...(found.typical.length && found.page.length ? [make("h2", { textContent: "The surest" }), grids[0].element, make("h2", { textContent: "At the edge" }), grids[1].element] : [grids[0].element]),
+      headline(["Are these all ", shown(categoryOf(id)), "?"], ...growthFacts(found, growth.answers)),
+      make("p", { className: "small" }, count),
+      ...grids.flatMap(({ element }, group) => [
+        ...titles.slice(group, group + 1).map((textContent) => make("h2", { textContent })),
+        element,
+      ]),
       ...(bar ? [bar] : []),
     );
-    page = [...found.typical, ...found.page];
+    page = groups.flat();
     tell();
     if (bar) body.querySelector("h1").focus({ preventScroll: true });
   };
-  const answer = (letter) => once(async () => {
-    pages.push({ rows: page, wrong: chosen() });
-    try { await draw(answers + letter); } catch (error) { pages.pop(); throw error; }
+  const answer = (letter) => once(() => draw(growth.and(letter, page, chosen())));
+  const back = () => (growth.answers ? draw(growth.back()) : decide({ do: "undo" }));
+  const keys = bind("grow", {
+    all: answer(state.answers.all),
+    most: answer(state.answers.most),
+    bad: answer(state.answers.bad),
+    take: once(finish),
+    rename: () => rename(id),
+    back: once(back),
   });
-  const back = async () => {
-    if (!answers) return decide({ do: "undo" });
-    await draw(answers.slice(0, -1));
-    pages.pop();
-  };
-  const keys = [
-    ["y", "yes, all but the chosen", answer("y")],
-    ["m", "most: at most a quarter is wrong", answer("m")],
-    ["n", "no, more are wrong", answer("n")],
-    ["t", "take what is sure so far", once(finish)],
-    ["r", "name it", () => rename(id)],
-    ["Ctrl-Z", "back", once(back)],
-  ];
-  await draw("");
+  await draw(growth);
   busy = false;
-  return { keys, close: () => grids.forEach((grid) => grid.close()) };
+  return { keys, close: () => closeAll(grids)() };
 }
 
-/** Two groups of images beside each other. */
-async function beside(body, title, small, groups) {
-  const grids = await Promise.all(groups.map(([, rows]) => gridOf(rows, () => {})));
-  body.replaceChildren(headline(title, small), make("div", { className: "two" }, ...groups.map(([name], at) => make("section", {}, make("h2", {}, name), grids[at].element))));
-  body.querySelector(".two").style.setProperty("--columns", groups.length);
-  return () => grids.forEach((grid) => grid.close());
+/** Say which page is shown, and what follows from the answers. */
+function growthFacts({ number, pages, open, seen, unseen }, answers) {
+  const place = `Page ${thousands(number + 1)} of ${thousands(pages)}`;
+  return [
+    `${place}, from the surest to the least sure, of ${counted(open, "open image")}.`,
+    answers
+      ? ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`
+      : " If these are right, so are those before them, which are accepted unseen.",
+  ];
+}
+
+/** Show groups of images beside each other; `groups` are pairs of a title and rows. */
+async function showBeside(body, title, small, groups) {
+  const grids = await gridsOf(groups.map(([, rows]) => rows));
+  const sections = groups.map(([name], at) => make("section", {}, make("h2", {}, name), grids[at].element));
+  const two = make("div", { className: "two" }, ...sections);
+  two.style.setProperty("--columns", groups.length);
+  body.replaceChildren(headline(title, small), two);
+  return closeAll(grids);
 }
 
 async function merge(body, item, at) {
-  const named = item.categories.map((id) => make("span", {}, shown(categoryOf(id)), make("span", { className: "near", textContent: ` · ${counted(categoryOf(id).size, "image")}` })));
-  const close = await beside(body, ["Are these the same class?"], `${percent(item.likely)} likely, by their distance, neighbours and confidence.`, named.map((name, side) => [name, item.rows[side]]));
-  const keys = [
-    ["y", "the same: merge", () => decide({ do: "merge", categories: item.categories }, at.version)],
-    ["n", "different: never ask again", () => decide({ do: "keep", categories: item.categories }, at.version)],
-  ];
+  const { categories } = item;
+  const groups = categories.map((id, side) => {
+    const size = make("span", { className: "near", textContent: ` · ${counted(categoryOf(id).size, "image")}` });
+    return [make("span", {}, shown(categoryOf(id)), size), item.rows[side]];
+  });
+  const why = `${percent(item.likely)} likely, by their distance, neighbours and confidence.`;
+  const close = await showBeside(body, ["Are these the same class?"], why, groups);
+  const keys = bind("merge", {
+    yes: () => decide({ do: "merge", categories }, at.version),
+    no: () => decide({ do: "keep", categories }, at.version),
+  });
   return { keys, close };
 }
 
 async function split(body, item, at) {
   const [id] = item.categories;
   const { parts, version } = await get(`/api/parts/${id}?parts=2`);
-  const close = await beside(body, ["Is ", shown(categoryOf(id)), " two classes?"], `${percent(item.likely)} likely. The most typical images of its two parts:`, item.rows.map((rows, part) => [`Part ${part + 1}`, rows]));
-  const keys = [
-    ["y", "two classes: split", () => splitOff(parts, version)],
-    ["n", "one class: never ask again", () => decide({ do: "keep", categories: [id] }, at.version)],
-    ["p", "other parts", () => { location.hash = `#/split/${id}`; }],
-  ];
+  const why = `${percent(item.likely)} likely. The most typical images of its two parts:`;
+  const groups = item.rows.map((rows, part) => [`Part ${part + 1}`, rows]);
+  const close = await showBeside(body, ["Is ", shown(categoryOf(id)), " two classes?"], why, groups);
+  const keys = bind("split", {
+    yes: () => splitOff(parts, version),
+    no: () => decide({ do: "keep", categories: [id] }, at.version),
+    parts: () => goTo(`split/${id}`),
+  });
   return { keys, close };
 }
 
 /** Split a category into parts that were proposed at a version; the first keeps its name. */
 async function splitOff(parts, version) {
-  let seen = version;
+  let now = version;
   for (const rows of parts.slice(1)) {
-    if (!(await decide({ do: "split", rows }, seen))) return false;
-    seen += 1;
+    if (!(await decide({ do: "split", rows }, now))) return false;
+    now += 1;
   }
   return parts.length > 1;
 }
@@ -201,68 +247,96 @@ async function splitOff(parts, version) {
 export async function splitting(view, id) {
   const body = make("div", { className: "question" });
   view.replaceChildren(body);
-  let [count, close] = [2, () => {}];
+  let [count, close] = [state.part_counts[0], () => {}];
   const made = { title: "Split", keys: [], update, close: () => close() };
+
   async function update() {
-    if (!categoryOf(id)) { location.hash = "#/"; return; }
+    if (!categoryOf(id)) return goTo("");
     const { parts, version } = await get(`/api/parts/${id}?parts=${count}`);
     close();
     if (!parts.length) {
-      body.replaceChildren(make("p", { className: "state" }, "There are too few images to split. ", make("a", { href: `#/category/${id}`, textContent: "Back" })));
+      const back = make("a", { href: `#/category/${id}`, textContent: "Back" });
+      body.replaceChildren(make("p", { className: "state" }, "There are too few images to split. ", back));
       return;
     }
-    close = await beside(body, ["Split ", shown(categoryOf(id)), ` into ${count}`], "What is labelled or confirmed stays in the first part.", parts.map((rows, at) => [`Part ${at + 1} · ${counted(rows.length, "image")}`, rows.slice(0, 60)]));
-    made.keys = [
-      ["y", "split like this", async () => { if (await splitOff(parts, version)) location.hash = `#/category/${id}`; }],
-      ...[2, 3, 4].filter((each) => each !== count).map((each) => [String(each), `${each} parts`, () => { count = each; return update(); }]),
-      ["Escape", "back", () => { location.hash = `#/category/${id}`; }],
-    ];
+    const groups = parts.map((rows, at) => {
+      return [`Part ${at + 1} · ${counted(rows.length, "image")}`, rows.slice(0, PART_SHOWN)];
+    });
+    const title = ["Split ", shown(categoryOf(id)), ` into ${count}`];
+    close = await showBeside(body, title, "What is labelled or confirmed stays in the first part.", groups);
+    const [yes, back] = bind("splitting", {
+      yes: async () => (await splitOff(parts, version)) && goTo(`category/${id}`),
+      back: () => goTo(`category/${id}`),
+    });
+    const recount = (number) => () => {
+      count = number;
+      return update();
+    };
+    const others = state.part_counts.filter((number) => number !== count);
+    const counts = others.map((number) => ({ key: String(number), what: `${number} parts`, action: recount(number) }));
+    made.keys = [yes, ...counts, back];
     offer(body, made.keys);
   }
+
   return made;
 }
 
 /** A random sample of what was accepted unseen, by category. */
 async function audit(body, item, at) {
   const rows = item.rows[0];
-  const { category } = await get(`/api/images?rows=${rows.join(",")}`);
-  const groups = [...new Set(category)].map((id) => [id, rows.filter((_, index) => category[index] === id)]);
-  const grids = await Promise.all(groups.map(([, own]) => gridOf(own, () => {})));
+  const { category } = await describe(rows);
+  const ids = [...new Set(category)];
+  const grids = await gridsOf(ids.map((id) => rows.filter((_, index) => category[index] === id)));
   body.replaceChildren(
-    headline(["Are these right?"], `A random sample of what was accepted unseen. Choose those that are wrong; a category with too many is opened again.`),
-    ...groups.flatMap(([id], group) => [make("h2", {}, shown(categoryOf(id))), grids[group].element]),
+    headline(
+      ["Are these right?"],
+      "A random sample of what was accepted unseen. Choose those that are wrong; ",
+      "a category with too many is opened again.",
+    ),
+    ...ids.flatMap((id, group) => [make("h2", {}, shown(categoryOf(id))), grids[group].element]),
   );
-  const keys = [["y", "all but the chosen are right", () => decide({ do: "audit", rows, wrong: grids.flatMap((grid) => [...grid.chosen]) }, at.version)]];
-  return { keys, close: () => grids.forEach((grid) => grid.close()) };
+  const wrong = () => grids.flatMap((grid) => [...grid.chosen]);
+  const keys = bind("audit", { yes: () => decide({ do: "audit", rows, wrong: wrong() }, at.version) });
+  return { keys, close: closeAll(grids) };
 }
 
 /** A page of what was left open. */
 async function page(body, item, at) {
   const [id] = item.categories;
   const rows = item.rows[0];
-  const grid = await gridOf(rows, () => {});
-  body.replaceChildren(headline(["Which of these are not ", shown(categoryOf(id)), "?"], "Choose them; they go to the most similar other category, and the rest is confirmed."), grid.element);
-  const keys = [
-    ["y", "confirm all but the chosen", () => decide({ do: "page", category: id, rows, wrong: [...grid.chosen] }, at.version)],
-    ["n", "none of them", () => decide({ do: "page", category: id, rows, wrong: rows }, at.version)],
-    ["r", "name it", () => rename(id)],
-  ];
+  const grid = await gridOf(rows);
+  const what = "Choose them; they go to the most similar other category, and the rest is confirmed.";
+  body.replaceChildren(headline(["Which of these are not ", shown(categoryOf(id)), "?"], what), grid.element);
+  const answer = (wrong) => decide({ do: "page", category: id, rows, wrong }, at.version);
+  const keys = bind("page", {
+    yes: () => answer([...grid.chosen]),
+    no: () => answer(rows),
+    rename: () => rename(id),
+  });
   return { keys, close: () => grid.close() };
 }
 
 /** One image, and a key for each category that it may belong to. */
 async function image(body, item, at) {
   const row = item.rows[0][0];
-  const [near, { category, confidence, file }] = await Promise.all([get(`/api/near/${row}`), get(`/api/images?rows=${row}`)]);
-  const ids = [...new Set([category[0], ...near.known, ...near.new])].slice(0, 9);
-  const keys = ids.map((id, index) => [String(index + 1), categoryOf(id)?.name ?? "", () => decide(id === category[0] ? { do: "accept", rows: [row] } : { do: "move", rows: [row], category: id }, at.version), true]);
-  keys.push(["m", "another", async () => {
-    const to = await chooseName("Move to", { without: [] });
-    if (to) await decide(to.id === undefined ? { do: "create", rows: [row], name: to.name } : { do: "move", rows: [row], category: to.id }, at.version);
-  }]);
+  const [near, { category, confidence, file }] = await Promise.all([get(`/api/near/${row}`), describe([row])]);
+  const [own] = category;
+  const ids = [...new Set([own, ...near.known, ...near.new])].slice(0, 9);
+  const take = (id) => (id === own ? { do: "accept", rows: [row] } : moving([row], { id }));
+  const keys = ids.map((id, index) => ({
+    key: String(index + 1),
+    what: categoryOf(id)?.name ?? "",
+    action: () => decide(take(id), at.version),
+    isName: true,
+  }));
+  const move = async () => {
+    const action = await askMove("Move to", [row]);
+    if (action) await decide(action, at.version);
+  };
+  const name = isolated(categoryOf(own)?.name ?? "");
   body.replaceChildren(
-    headline(["Which class is this?"], `${percent(confidence[0])} sure of `, isolated(categoryOf(category[0])?.name ?? ""), `. ${thousands(item.images)} left.`),
+    headline(["Which class is this?"], `${percent(confidence[0])} sure of `, name, `. ${thousands(item.images)} left.`),
     large(row, { className: "one", alt: file[0] }),
   );
-  return { keys, close() {} };
+  return { keys: [...keys, ...bind("single", { move })], close() {} };
 }

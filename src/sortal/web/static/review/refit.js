@@ -1,43 +1,57 @@
 // A proposal to cluster again with the decisions as constraints: what would move, to be taken or dropped as one step.
 
+import { bind } from "/static/review/keys.js";
 import { shown } from "/static/review/names.js";
 import { thumb } from "/static/review/pictures.js";
-import { offer } from "/static/review/questions.js";
-import { categoryOf, decide, get } from "/static/review/state.js";
-import { counted, isolated, make, thousands } from "/static/shared/shared.js";
+import { headline, offer } from "/static/review/questions.js";
+import { categoryOf, decide, get, goTo } from "/static/review/state.js";
+import { isolated, make } from "/static/shared/dom.js";
+import { counted, thousands } from "/static/shared/text.js";
 
 export async function refitting(view) {
-  const place = make("div", {}, make("p", { className: "state", role: "status", textContent: "Clustering again…" }));
-  view.replaceChildren(place);
-  const keys = [];
+  const body = make("div", { className: "question" });
+  body.append(make("p", { className: "state", role: "status", textContent: "Clustering again…" }));
+  view.replaceChildren(body);
+  const made = { title: "Refit", keys: [], update, close() {} };
   let taken = false;
-  const update = async () => {
+
+  async function update() {
     if (taken) return;
-    const found = await get("/api/refit");
-    const fresh = new Map(found.new.map((each) => [each.id, each.name]));
-    const named = (id) => (categoryOf(id) ? shown(categoryOf(id)) : isolated(fresh.get(id) ?? ""));
-    const images = found.moves.reduce((sum, move) => sum + move.images, 0);
-    const accept = async () => {
-      taken = true; // it is not computed again while it is carried out
-      if (await decide({ do: "refit" }, found.version)) location.hash = "#/";
-      else taken = false;
-    };
-    const drop = () => { location.hash = "#/"; };
-    keys.splice(0, keys.length, ...(images ? [["y", "take it: one step, which can be undone", accept]] : []), ["n", "drop it", drop]);
-    const lines = found.moves.map((move) => make(
-      "li",
-      {},
-      make("p", {}, `${counted(move.images, "image")} from `, named(move.from), " to ", named(move.to), fresh.has(move.to) ? " (new)" : ""),
-      make("div", { className: "strip" }, ...move.rows.map((row) => thumb(row))),
-    ));
-    const body = make(
-      "div",
-      { className: "question" },
-      make("div", { className: "head" }, make("h1", { textContent: images ? `${counted(images, "image")} would move` : "Nothing would move" }), make("p", { className: "soft", textContent: `Clustered again on the same features, with your decisions as constraints: ${thousands(found.k[0])} categories before, ${thousands(found.k[1])} after. What you have settled stays where it is.` })),
-      make("ul", { className: "moves" }, ...lines),
+    const { version, k, moves, new: added } = await get("/api/refit");
+    const images = moves.reduce((sum, move) => sum + move.images, 0);
+    const title = images ? `${counted(images, "image")} would move` : "Nothing would move";
+    const facts = `${thousands(k[0])} categories before, ${thousands(k[1])} after`;
+    const names = new Map(added.map(({ id, name }) => [id, name]));
+    body.replaceChildren(
+      headline(
+        [title],
+        `Clustered again on the same features, with your decisions as constraints: ${facts}. `,
+        "What you have settled stays where it is.",
+      ),
+      make("ul", { className: "moves" }, ...moves.map((move) => moveLine(move, names))),
     );
-    offer(body, keys);
-    place.replaceChildren(body);
-  };
-  return { title: "Refit", keys, update, close() {} };
+    const keys = bind("refit", { yes: images ? () => take(version) : undefined, no: () => goTo("") });
+    made.keys = keys.filter(({ action }) => action);
+    offer(body, made.keys);
+  }
+
+  async function take(version) {
+    taken = true; // it is not computed again while it is carried out
+    taken = await decide({ do: "refit" }, version);
+    if (taken) goTo("");
+  }
+
+  return made;
+}
+
+/** Show how many images would move, and some of them; `names` are those of new categories by id. */
+function moveLine({ from, to, images, rows }, names) {
+  const named = (id) => (categoryOf(id) ? shown(categoryOf(id)) : isolated(names.get(id) ?? ""));
+  const isNew = names.has(to) && " (new)";
+  return make(
+    "li",
+    {},
+    make("p", {}, `${counted(images, "image")} from `, named(from), " to ", named(to), isNew),
+    make("div", { className: "strip" }, ...rows.map((row) => thumb(row))),
+  );
 }

@@ -1,11 +1,16 @@
 // What the server knows, and decisions sent to it.
 
 import { request } from "/static/review/entry.js";
-import { byId } from "/static/shared/shared.js";
+import { byId } from "/static/shared/dom.js";
 
-export const REVIEWED = ["no", "confirmed", "moved", "rejected", "unseen"];
-export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "", words: null, unseen: null, lost: null };
+const SILENT = "The server does not answer. Is sortal review still running?";
+const WATCH_EVERY = 1500; // milliseconds
+
+/** What /api/overview answers, with the constants of the server, and the words that names are chosen from. */
+export const state = { version: -1, categories: [], words: null };
 export const categoryOf = (id) => state.categories.find((each) => each.id === id);
+export const goTo = (path) => { location.hash = `#/${path}`; };
+
 const listeners = new Set();
 /** Call a function whenever the state has changed. */
 export const onChange = (listener) => listeners.add(listener);
@@ -13,9 +18,12 @@ export const onChange = (listener) => listeners.add(listener);
 export async function get(path) {
   const answer = await request(path, { headers: { Accept: "application/json" } });
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw Object.assign(new Error(body.message ?? `The server answered ${answer.status}.`), { status: answer.status });
-  return body;
+  if (answer.ok) return body;
+  throw Object.assign(new Error(body.message ?? `The server answered ${answer.status}.`), { status: answer.status });
 }
+
+/** Ask for the columns of some images. */
+export const describe = (rows) => get(`/api/images?rows=${rows.join(",")}`);
 
 export async function refresh() {
   Object.assign(state, await get("/api/overview"));
@@ -35,34 +43,39 @@ export function toast(text, bad = false) {
 
 let busy = false;
 
-/** Send a decision about what a page shows of a version; true if it was carried out. One at a time: others wait for eyes. */
-export async function decide(action, seen = state.version) {
+/**
+ * Send a decision about what a page shows of a version; true if it was carried out.
+ * One at a time: a second one would be about a page that nobody has seen yet, so it is dropped.
+ */
+export async function decide(action, version = state.version) {
   if (busy) return false;
   busy = true;
   try {
-    return await send(action, seen);
+    return await send(action, version);
   } finally {
     busy = false;
   }
 }
 
-async function send(action, seen) {
+async function send(action, version) {
   let answer;
   try {
     answer = await request("/api/decide", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ seen, action }),
+      body: JSON.stringify({ seen: version, action }),
     });
   } catch {
-    toast("The server does not answer. Is sortal review still running?", true);
+    toast(SILENT, true);
     return false;
   }
   const body = await answer.json().catch(() => ({}));
   if (answer.ok || answer.status === 409 || answer.status === 410) await refresh();
   if (answer.ok) toast(`${body.words}.`);
-  else if (answer.status === 409) toast(`Not done, as someone else decided first: ${body.missed.slice(-3).join("; ")}. Look again, and repeat it.`, true);
-  else toast(body.message ?? `The server answered ${answer.status}.`, true);
+  else if (answer.status === 409) {
+    const missed = body.missed.slice(-3).join("; ");
+    toast(`Not done, as someone else decided first: ${missed}. Look again, and repeat it.`, true);
+  } else toast(body.message ?? `The server answered ${answer.status}.`, true);
   return answer.ok;
 }
 
@@ -74,7 +87,7 @@ export function watch() {
       const { version } = await get("/api/version");
       if (version !== state.version) await refresh();
     } catch (error) {
-      if (error.status !== 403) toast(error.status ? error.message : "The server does not answer. Is sortal review still running?", true);
+      if (error.status !== 403) toast(error.status ? error.message : SILENT, true);
     }
-  }, 1500);
+  }, WATCH_EVERY);
 }

@@ -1,0 +1,148 @@
+"""Decisions in their order: who made them, what they did in words, what stands, and what can be undone or redone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sortal.errors import InputError
+from sortal.reviews import actions
+from sortal.reviews.actions import LONGEST_NAME, Action, Change, Redo, Undo
+from sortal.reviews.effects import outcome_of
+from sortal.reviews.state import Outcome, ReviewedCategory, State
+from sortal.runs.confidence import Floats
+from sortal.runs.run import Run
+from sortal.system.text import plural, shorten
+
+LONGEST_DISPUTE = 300  # characters of why a decision is disputed, in words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """An action, when it was taken and by whom: a line of the journal."""
+
+    key: str  # random, so that it is recognised in any journal
+    at: str  # ISO 8601
+    by: str
+    action: Action
+    disputed: str = ""  # why it was not carried out, if it contradicts an earlier one
+
+    def to_json(self) -> dict[str, Any]:
+        about = {"key": self.key, "at": self.at, "by": self.by, **actions.to_json(self.action)}
+        return {**about, "disputed": self.disputed} if self.disputed else about
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """A change that was made, or that was made and undone."""
+
+    key: str  # of the decision
+    change: Change
+    words: str  # what it did
+    former: Outcome  # the state before it was made or, once it is undone, before that
+
+
+@dataclass(eq=False)
+class Review(State):
+    """A run under review, and the decisions about it.
+
+    The state is a pure function of the run as it was sorted and of the decisions; undoing is a decision, too.
+    """
+
+    done: list[Step] = field(default_factory=list)  # what stands
+    undone: list[Step] = field(default_factory=list)  # what can be redone
+    undone_by: dict[str, str] = field(default_factory=dict)  # key of a decision that was undone to that of its undo
+    words: list[str] = field(default_factory=list)  # what each decision did, disputed ones included
+
+    def follow(self, line: Decision) -> None:
+        """Take a decision; one that is disputed changes nothing."""
+        if line.disputed:
+            text = lower(describe(line.action, self.categories))
+            self.words.append(f"Disputed: {text}. {shorten(line.disputed, LONGEST_DISPUTE)}")
+        else:
+            self.take(line.action, line.key)
+
+    def take(self, action: Action, key: str = "") -> None:
+        """Carry out an action; one that raises InputError changes nothing."""
+        words = describe(action, self.categories)
+        match action:
+            case Undo():
+                step = self._turn(self.done, self.undone, "undo")
+                self.undone_by[step.key] = key
+                words = f"{words}: {lower(step.words)}"
+            case Redo():
+                step = self._turn(self.undone, self.done, "redo")
+                self.undone_by.pop(step.key, None)  # keys that were made up may be the same
+                words = f"{words}: {lower(step.words)}"
+            case _:
+                former = self.put(outcome_of(self, action))
+                self.done.append(Step(key=key, change=action, words=words, former=former))
+                self.undone.clear()
+        self.words.append(words)
+
+    def _turn(self, source: list[Step], target: list[Step], verb: str) -> Step:
+        """Undo or redo the last step of the source, which goes to the target."""
+        if not source:
+            raise InputError(f"There is nothing to {verb}.")
+        step = source.pop()
+        target.append(Step(key=step.key, change=step.change, words=step.words, former=self.put(step.former)))
+        return step
+
+    def run(self) -> Run:
+        """Return the reviewed run; the given one if nothing was changed."""
+        return super().run() if self.done else self.base
+
+    def confidence(self) -> Floats:
+        """Return the confidence (n,) that the reviewed run would have if nobody had settled any image."""
+        return super().confidence() if self.done else self.base.assignments.confidence
+
+
+def lower(text: str) -> str:
+    """Begin a sentence in small letters."""
+    return f"{text[:1].lower()}{text[1:]}"
+
+
+def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
+    """Say in words what an action does to these categories."""
+
+    def name(category: int) -> str:
+        return quoted(categories[category].name if category in categories else f"category {category}")
+
+    def quoted(text: str) -> str:
+        return repr(shorten(text, LONGEST_NAME))
+
+    def count(images: tuple[str, ...]) -> str:
+        return plural(len(images), "image")
+
+    match action:
+        case actions.Rename(category=category, name=new):
+            return f"Renamed {name(category)} to {quoted(new)}"
+        case actions.Merge(categories=ids):
+            into, *others = [*map(name, ids)] or [""]
+            return f"Merged {', '.join(others)} into {into}"
+        case actions.Split(images=images, name=new):
+            return f"Split {count(images)} off as {quoted(new)}"
+        case actions.Create(images=images, name=new):
+            return f"Put {count(images)} into the new category {quoted(new)}"
+        case actions.Move(images=images, category=category):
+            return f"Moved {count(images)} to {name(category)}"
+        case actions.Accept(images=images):
+            return f"Confirmed {count(images)}"
+        case actions.AcceptCategory(category=category):
+            return f"Confirmed all of {name(category)}"
+        case actions.Reject(images=images, category=category):
+            return f"Rejected {count(images)} from {name(category)}"
+        case actions.Grow(category=category, seen=(), unseen=()):
+            return f"Left all of {name(category)} open"
+        case actions.Grow(category=category, seen=seen, unseen=unseen):
+            more = f" and accepted {len(unseen):,} unseen" if unseen else ""
+            return f"Confirmed {count(seen)} of {name(category)}{more}"
+        case actions.Audit(right=right, wrong=wrong):
+            return f"Audited {count(right + wrong)} accepted unseen: {len(wrong):,} wrong"
+        case actions.Keep(categories=ids):
+            return f"Kept {' and '.join(map(name, ids))} {'apart' if len(ids) > 1 else 'whole'}"
+        case actions.Refit(images=images):
+            return f"Refitted the categories, which moved {count(images)}"
+        case Undo():
+            return "Undid"
+        case Redo():
+            return "Redid"

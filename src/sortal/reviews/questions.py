@@ -1,0 +1,285 @@
+"""What to ask next in a review: questions that settle the most images per second of a person's time come first.
+
+Times are those of the keystroke-level model (Card, Moran and Newell 1980) and of looking at a thumbnail.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.reviews import growing
+from sortal.reviews.actions import Refit
+from sortal.reviews.audit import due
+from sortal.reviews.growing import PAGE, TYPICAL, Ranking
+from sortal.reviews.history import Review
+from sortal.reviews.journal import run_key
+from sortal.reviews.likeness import Likeness
+from sortal.reviews.state import ReviewedCategory
+from sortal.runs.categories import is_generated, nearest_first, rows_by
+from sortal.runs.confidence import Floats, Ints
+from sortal.runs.run import KNOWN, NEW, Run
+
+LOOK, KEY, CLICK, POINT, HAND, DECIDE = 0.2, 0.28, 0.2, 1.1, 0.4, 1.35  # seconds
+ANSWER = DECIDE + KEY
+NAME = DECIDE + 9 * KEY  # typing a name
+MARK = POINT + CLICK
+BESIDE = 8  # images of each category, or part, that are shown beside the other
+OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
+ALIKE, MIXED = 0.02, 0.5  # probabilities from which a merge, or a split, is proposed
+EXAMINED = 60  # categories that are examined for a split: the least sure
+SCREEN = 40  # images of an audit
+OFFERED = 20  # pairs that are offered at once, and images one by one
+RIVALS = 20  # categories that two parts are compared among
+LAST = 0.3  # worth of an audit whose screen is not full
+TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
+
+Kind = Literal["grow", "merge", "split", "audit", "page", "image"]
+
+
+class Advisor(Protocol):
+    """Proposes what takes clustering, or another model."""
+
+    def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
+        """Divide rows into parts; those that are `anchored` stay in the first."""
+        ...
+
+    def refit(self, review: Review) -> Refit:
+        """Cluster again, with the decisions as constraints."""
+        ...
+
+    def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
+        """Suggest names for a category with these typical images, among categories with those."""
+        ...
+
+    @property
+    def words(self) -> Sequence[str]:
+        """Names that the person has given."""
+        ...
+
+
+Advising: TypeAlias = Callable[[Run], Advisor]  # makes the advisor for a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to ask, and about which images; answered on one screen."""
+
+    kind: Kind
+    categories: tuple[int, ...]
+    rows: tuple[tuple[int, ...], ...] = ()  # images of each category, or part
+    images: int  # that the answer is about
+    likely: float | None = None  # that two are one class, or that one is two
+    worth: float = 0.0  # images settled per second
+
+
+@dataclass(eq=False)
+class Guide:
+    """Finds questions about one run; calls must not overlap."""
+
+    run: Run
+    advisor: Advisor | None = None
+    lost: NDArray[np.int8] | None = None  # (n,) not 0 where a file is gone or has changed, which nobody is asked about
+    _likeness: Likeness | None = None
+    # The last proposals and findings, with digests of what they are about.
+    _parts: dict[tuple[int, int], tuple[bytes, list[Ints]]] = field(default_factory=dict)
+    _mixed: dict[int, tuple[bytes, float]] = field(default_factory=dict)
+
+    def questions(self, review: Review, sure: Floats) -> list[Question]:
+        """Return all questions, the most worthwhile first."""
+        free = self._free(review)
+        found = [*self._growing(review, sure, free), *self._pages(review, sure, free)]
+        best = max((each.worth for each in found), default=1.0)
+        found += [*self._merges(review, free, best), *self._splits(review, sure, free), *self._audits(review)]
+        return sorted(found, key=lambda each: -each.worth)
+
+    def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
+        """Return what is most likely to be merged, and what to be split, however likely that is, the likeliest first.
+
+        Only the largest categories are compared, and only new ones are split.
+        """
+        free = self._free(review)
+        largest = sorted(free, key=lambda each: -len(review.members(each)))[:among]
+        new = {each: free[each] for each in largest if review.categories[each].kind == NEW}
+        merges = self._merges(review, {each: free[each] for each in sorted(largest)}, 1.0, least=0.0)
+        splits = self._splits(review, sure, new, least=0.0)
+        return merges, sorted(splits, key=lambda each: -(each.likely or 0.0))
+
+    def ranking(self, review: Review, sure: Floats, category: int) -> Ranking:
+        """Rank the open images of a category."""
+        rows = self._there(review.members(category))
+        rows = rows[~review.settled[rows]]
+        return growing.rank(rows, sure[rows])
+
+    def parts(self, review: Review, category: int, count: int) -> list[Ints]:
+        """Divide a category into so many parts, the first of which has what is labelled or confirmed."""
+        rows = self._there(review.members(category))
+        digest, kept = _digest(rows, review.reviewed[rows]), self._parts.get((category, count))
+        if kept is None or kept[0] != digest:
+            seen = review.settled[rows] & ~review.unseen[rows]
+            found = [] if self.advisor is None else self.advisor.parts(rows, rows[seen], count)
+            self._parts[category, count] = kept = digest, found
+        return kept[1]
+
+    def sample(self, review: Review) -> list[int]:
+        """Draw images that were accepted unseen, for an audit: always the same ones until something changes."""
+        found, unseen = list[int](), self._there(np.flatnonzero(review.unseen))
+        counts = np.bincount(review.category[unseen])
+        for each in sorted(np.flatnonzero(counts).tolist(), key=lambda each: (-counts[each], each)):
+            rows = unseen[review.category[unseen] == each]
+            count = due(len(rows), review.categories[each].tally)
+            if count and (not found or len(found) + count <= SCREEN):
+                seed = [int(run_key(self.run.facts), 16), each, len(rows)]
+                found += np.random.default_rng(seed).permutation(rows)[:count].tolist()
+        return found
+
+    def _there(self, rows: Ints) -> Ints:
+        """Return those of the rows whose files still have their content."""
+        return rows if self.lost is None else rows[self.lost[rows] == 0]
+
+    def _free(self, review: Review) -> dict[int, Ints]:
+        """Return the rows of each category, if it has any, that are not settled."""
+        settled = review.settled
+        members = rows_by(review.category)
+        there = {each: self._there(members[each]) for each in review.categories if each in members}
+        return {each: rows[~settled[rows]] for each, rows in there.items() if len(rows)}
+
+    # Each kind of question
+
+    def _growing(self, review: Review, sure: Floats, free: dict[int, Ints]) -> list[Question]:
+        found = []
+        for each, rows in free.items():
+            own = review.categories[each]
+            if not len(rows) or _looked_at(own, len(rows)):
+                continue
+            named = own.kind == KNOWN or not is_generated(own.name)
+            looks = min(TYPICAL + PAGE, len(rows))
+            seconds = looks * LOOK + 1.7 * ANSWER + (0 if named else NAME)
+            worth = float(sure[rows].sum()) / seconds
+            found.append(Question(kind="grow", categories=(each,), images=len(rows), worth=worth))
+        return found
+
+    def _pages(self, review: Review, sure: Floats, free: dict[int, Ints]) -> list[Question]:
+        """Pages of what was left open, the surest first; and a random sample of it, image by image."""
+        found, rest = [], list[int]()
+        for each, rows in free.items():
+            if not len(rows) or not _looked_at(review.categories[each], len(rows)):
+                continue
+            rest += rows.tolist()
+            page = rows[np.argsort(-sure[rows], kind="stable")[:PAGE]]
+            right = float(sure[page].mean())
+            seconds = len(page) * LOOK + ANSWER + 2 * HAND + (1 - right) * len(page) * MARK
+            shown, worth = (tuple(page.tolist()),), right * len(page) / seconds
+            found.append(Question(kind="page", categories=(each,), rows=shown, images=len(page), worth=worth))
+        if rest:
+            place = np.random.default_rng(int(run_key(self.run.facts), 16)).permutation(len(self.run.assignments))
+            drawn = tuple(sorted(rest, key=lambda row: int(place[row]))[:OFFERED])
+            worth = (1 + TEACHES) / (LOOK + ANSWER)
+            found.append(Question(kind="image", categories=(), rows=(drawn,), images=len(rest), worth=worth))
+        return found
+
+    def _merges(self, review: Review, free: dict[int, Ints], best: float, *, least: float = ALIKE) -> list[Question]:
+        ids = [*free]
+        if len(ids) < 2:
+            return []
+        alike, sizes = self._alike(review, review.category, ids), np.bincount(review.category)
+        pairs = np.argwhere(np.triu(alike >= least, 1))
+        pairs = pairs[np.argsort(-alike[pairs[:, 0], pairs[:, 1]], kind="stable")]
+        found, saved = list[Question](), NAME + (TYPICAL + PAGE) * LOOK + ANSWER  # seconds to grow another category
+        for pair in map(tuple, pairs):
+            first, second = sorted(
+                (review.categories[ids[at]] for at in pair), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
+            )
+            settled = not len(free[first.id]) and not len(free[second.id])
+            if settled or second.id in first.apart or first.kind == second.kind == KNOWN:
+                continue
+            likely, both = float(alike[pair]), (first.id, second.id)
+            rows = tuple(tuple(self.typical(review, each, BESIDE)) for each in both)
+            worth = best * likely * saved / (2 * BESIDE * LOOK + ANSWER)
+            images = int(sizes[[*both]].sum())
+            found.append(Question(kind="merge", categories=both, rows=rows, images=images, likely=likely, worth=worth))
+            if len(found) == OFFERED:
+                break
+        return found
+
+    def _splits(self, review: Review, sure: Floats, free: dict[int, Ints], *, least: float = MIXED) -> list[Question]:
+        found = []
+        large = (each for each, rows in free.items() if len(rows) >= 2 * BESIDE)
+        doubtful = [each for each in large if not review.categories[each].whole]
+        doubtful.sort(key=lambda each: float(sure[free[each]].mean()))
+        for each in doubtful[:EXAMINED]:
+            parts = self.parts(review, each, 2)
+            if len(parts) < 2 or min(map(len, parts)) < BESIDE // 2:
+                continue
+            likely = self._is_mixed(review, each, parts)
+            if likely >= least:
+                rows = tuple(tuple(nearest_first(self.run.features, part)[:BESIDE].tolist()) for part in parts)
+                worth = likely * len(free[each]) / 2 / (2 * BESIDE * LOOK + ANSWER + NAME)
+                found.append(
+                    Question(
+                        kind="split", categories=(each,), rows=rows, images=len(free[each]), likely=likely, worth=worth
+                    )
+                )
+        return found
+
+    def _audits(self, review: Review) -> list[Question]:
+        rows = self.sample(review)
+        if not rows:
+            return []
+        ids = tuple(dict.fromkeys(review.category[rows].tolist()))
+        counts = np.bincount(review.category[review.unseen])
+        waiting = sum(due(int(n), review.categories[each].tally) for each, n in enumerate(counts.tolist()) if n)
+        worth = np.inf if waiting >= SCREEN else LAST  # as soon as a screen is full, or nearly at the end
+        return [Question(kind="audit", categories=ids, rows=(tuple(rows),), images=len(rows), worth=float(worth))]
+
+    # What they rest on
+
+    def typical(self, review: Review, category: int, count: int) -> list[int]:
+        """Return the images of a category that are nearest to its centre."""
+        rows, centre = self._there(review.members(category)), review.centres([category])[0]
+        found: list[int] = nearest_first(self.run.features, rows, centre)[:count].tolist()
+        return found
+
+    def _is_mixed(self, review: Review, category: int, parts: list[Ints]) -> float:
+        """Return how likely two parts of a category are two classes."""
+        digest, kept = _digest(*parts), self._mixed.get(category)
+        if kept is None or kept[0] != digest:
+            split, other = review.category.copy(), max(review.categories) + 1
+            split[parts[1]] = other
+            among = [each for each in np.unique(review.category).tolist() if each != category]
+            distance = ((review.centres(among) - review.centres([category])) ** 2).sum(axis=1)
+            rivals = [among[at] for at in np.argsort(distance, kind="stable")[:RIVALS]]
+            alike = self._alike(review, split, [category, other, *rivals], {category: parts[0], other: parts[1]})
+            self._mixed[category] = kept = digest, 1 - float(alike[0, 1])
+        return kept[1]
+
+    def _alike(
+        self, review: Review, category: Ints, ids: Sequence[int], parts: dict[int, Ints] | None = None
+    ) -> Floats:
+        """Return how likely each two of the categories are one class; `parts` are those with other images than now."""
+        run = self.run
+        if self._likeness is None:
+            self._likeness = Likeness(run.features, run.facts.settings.seed)
+        temperature = run.confidence.temperature
+        if run.head is not None:  # whose scores are no distances
+            temperature = max(OF_SQUARES * float(np.mean(run.assignments.distance**2)), 1e-6)
+        parts = parts or {}
+        centres = np.zeros((len(ids), run.features.shape[1]))
+        known = [at for at, each in enumerate(ids) if each not in parts]
+        centres[known] = review.centres([ids[at] for at in known])
+        for at, each in enumerate(ids):
+            if each in parts:
+                centres[at] = np.asarray(run.features[parts[each]], dtype=np.float64).mean(axis=0)
+        return self._likeness.between(category, ids, centres, temperature)
+
+
+def _looked_at(category: ReviewedCategory, left: int) -> bool:
+    """Tell whether what is left open in a category was left when it was grown, but for a few that came later."""
+    return category.grown is not None and left < category.grown + PAGE
+
+
+def _digest(*rows: Ints) -> bytes:
+    return hashlib.sha256(b"|".join(np.ascontiguousarray(each).tobytes() for each in rows)).digest()

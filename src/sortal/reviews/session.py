@@ -1,0 +1,376 @@
+"""A review in progress: the state that pages see, and decisions that are on disk before they count."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.errors import InputError
+from sortal.images.originals import STATES, Originals
+from sortal.images.review_states import STATE_WORDS, words_of
+from sortal.images.store.pixel_store import PixelStore
+from sortal.reviews import growing, journal
+from sortal.reviews.actions import Action, Grow, Refit, from_json
+from sortal.reviews.history import Decision, lower
+from sortal.reviews.questions import Advisor, Guide
+from sortal.reviews.state import NO_ROWS, ReviewedCategory
+from sortal.reviews.viewable import only_viewable
+from sortal.runs import projection
+from sortal.runs.categories import is_generated, nearest_first, rows_by
+from sortal.runs.confidence import Floats, Ints
+from sortal.runs.projection import Placer
+from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, Kind, Run, sizes_of
+from sortal.system.open_folder import check_folder, identity_of
+from sortal.system.text import readable
+
+Mask = NDArray[np.bool_]
+CARD_IMAGES = 8  # images on a card, and beside an image
+MOST_COMPARED = 40  # categories that a name is compared for
+MOST_NEAR = 4  # categories of each kind that are most similar to an image
+COMPARED_AT_ONCE = 2**14  # images that are compared at once
+
+
+class StaleError(Exception):
+    """A decision by someone who has not seen the latest ones."""
+
+    def __init__(self, missed: list[str]) -> None:
+        super().__init__("Others have decided meanwhile.")
+        self.missed = missed  # in words
+
+
+@dataclass(eq=False)
+class Session:
+    """One run under review by any number of pages. All methods may be called from several threads."""
+
+    run: Run  # as sorted
+    store: PixelStore  # a row for each image of the run, with the content that was sorted
+    originals: Originals  # the files, row by row
+    place: Placer
+    lines: list[Decision] = field(default_factory=list)
+    advisor: Advisor | None = None
+
+    def __post_init__(self) -> None:
+        self._lock, self._drawing, self._advising = (threading.Lock() for _ in range(3))
+        self._folder = identity_of(self.run.folder)
+        self._guide = Guide(self.run, self.advisor, self.originals.state)
+        self._proposal: tuple[int, Refit] | None = None  # and the version that it is about
+        self._places: tuple[Ints, Ints] | None = None
+        self._kept: dict[str, tuple[tuple[int, bytes], dict[str, Any]]] = {}  # with the version and states of files
+        self._review = journal.replay(self.run, self.lines)
+        self._length = journal.length(self.run.folder / DECISIONS)
+        self._confidence: tuple[list[tuple[int, bool, float | None]], Ints, Floats] = (
+            [],
+            np.zeros(0, np.int64),
+            np.zeros(0),
+        )
+
+    @property
+    def version(self) -> int:
+        """The number of decisions so far."""
+        return len(self.lines)
+
+    def decide(self, version: int, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a decision by someone who knows the state of this version; images are given by their rows."""
+        with self._lock:
+            if version != self.version:
+                raise StaleError(self._review.words[max(0, version) :])
+            line = journal.decide(only_viewable(self._action(request), self._review, self.originals))
+            try:
+                self._review.follow(line)
+                path, after = self.run.folder / DECISIONS, self._length
+                self._length = journal.append(path, self.run.facts, [line], after=after, folder=self._folder)
+            except BaseException:
+                self._review = journal.replay(self.run, self.lines)
+                raise
+            self.lines.append(line)
+            return {"version": self.version, "words": self._review.words[-1]}
+
+    def check(self) -> None:
+        """Raise InputError if the folder of the run has been replaced."""
+        check_folder(self.run.folder, self._folder)
+
+    def look(self, row: int) -> str:
+        """Look at the file of an image now, and say what became of it; empty if it has the content that was sorted."""
+        return self.originals.look(row)
+
+    def _action(self, request: Mapping[str, Any]) -> Action:
+        """Read a request: images are given by their rows, and the server knows what else follows from it."""
+        found, verb = dict(request), request.get("do")
+        if verb == "refit":
+            if self._proposal is None or self._proposal[0] != self.version:
+                raise ValueError("the proposal is out of date; ask for another")
+            return self._proposal[1]
+        if verb == "grow":
+            return self._growth(request)
+        if verb in ("page", "audit"):
+            rows, wrong = (self._numbers(request.get(name)) for name in ("rows", "wrong"))
+            bad = self._contents(wrong)
+            right = [each for each in self._contents(rows) if each not in {*bad}]  # copies are decided together
+            if verb == "page":
+                made = {"category": request.get("category"), "seen": right, "unseen": []}
+                return from_json({"do": "grow", **made, "wrong": bad})
+            if rows != self._guide.sample(self._review) or {*wrong} - {*rows}:
+                raise ValueError("rows must be the sample that was drawn")
+            return from_json({"do": "audit", "right": right, "wrong": bad})
+        if "rows" in found:
+            found["images"] = self._contents(self._numbers(found.pop("rows")))
+        if verb in ("split", "create"):
+            found["category"] = self._review.next_id
+            found["name"] = found.get("name") or self._review.free_name()
+        return from_json(found)
+
+    def _growth(self, request: Mapping[str, Any]) -> Grow:
+        category, answers = request.get("category"), request.get("answers")
+        if type(category) is not int or category not in self._review.categories:
+            raise ValueError(f"there is no category {str(category)[:60]!r}")
+        if not isinstance(answers, str) or {*answers} - growing.ANSWERS:
+            raise ValueError("answers must be letters y, m and n")
+        ranking = self._guide.ranking(self._review, self._sure(), category)
+        if {*self._numbers(request.get("shown"))} != growing.shown(ranking, answers):
+            raise ValueError("the pages are no longer those that were shown; look again")
+        rows = growing.outcome(ranking, answers, self._numbers(request.get("wrong", [])))
+        seen, unseen, wrong = (dict.fromkeys(self._contents(each)) for each in rows)  # copies are decided together
+        return Grow(
+            category=category,
+            seen=tuple(each for each in seen if each not in wrong),
+            unseen=tuple(each for each in unseen if each not in wrong and each not in seen),
+            wrong=tuple(wrong),
+        )
+
+    def _numbers(self, rows: Any) -> list[int]:
+        n = len(self.run.assignments)
+        if not isinstance(rows, list) or not all(type(row) is int and 0 <= row < n for row in rows):
+            raise ValueError(f"rows must be numbers from 0 to {n - 1}")
+        return rows
+
+    def _contents(self, rows: Iterable[int]) -> list[str]:
+        return list(dict.fromkeys(self.run.assignments.contents[row] for row in rows))
+
+    # What pages show
+
+    def overview(self) -> dict[str, Any]:
+        """Describe all categories, the progress and what to do next."""
+        with self._lock:
+            return self._current("overview", self._describe)
+
+    def _describe(self) -> dict[str, Any]:
+        review, members = self._review, rows_by(self._review.category)
+        categories, centres = [*review.categories.values()], review.centres([*review.categories])
+        cards, settled, sure = [], review.settled, self._sure()
+        for own, centre, near in zip(categories, centres, self._nearest("known", centres), strict=True):
+            card = self._card(own, members.get(own.id, NO_ROWS), centre, settled, sure)
+            cards.append({**card, "near": near[:1] if own.kind == NEW else []})
+        words = words_of(review.reviewed)
+        return {
+            "version": self.version,
+            "run": readable(self.run.folder.resolve().name),
+            "images": len(self.run.assignments),
+            "settled": int(settled.sum()),
+            "categories": cards,
+            "states": {word: words.count(word) for word in STATE_WORDS},
+            "undo": lower(review.done[-1].words) if review.done else None,
+            "redo": lower(review.undone[-1].words) if review.undone else None,
+            "free_name": review.free_name(),
+            "unseen": self._precision(),
+            "unsure_below": self.run.confidence.unsure_below,
+            "lost": self._lost(),
+        }
+
+    def _current(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what was made last time if neither decisions nor files have changed since, else make it again."""
+        now = self.version, self.originals.state.tobytes()
+        if name not in self._kept or self._kept[name][0] != now:
+            self._kept[name] = now, make()
+        return self._kept[name][1]
+
+    def _lost(self) -> dict[str, Any]:
+        """Say how many files are gone or have changed, and name some."""
+        rows = np.flatnonzero(self.originals.state)[:CARD_IMAGES].tolist()
+        counts = {state: int((self.originals.state == at).sum()) for at, state in enumerate(STATES) if at}
+        return {**counts, "files": [self._file(row) for row in rows]}
+
+    def words(self) -> dict[str, Any]:
+        """Return the names that the person has given."""
+        return {"words": [] if self.advisor is None else list(self.advisor.words)}
+
+    def queue(self) -> dict[str, Any]:
+        """Return what to ask next; questions that settle the most images per second come first."""
+
+        def ask() -> dict[str, Any]:
+            asked = self._guide.questions(self._review, self._sure())
+            return {"version": self.version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
+
+        with self._lock:
+            return self._current("queue", ask)
+
+    def grow(self, number: int, answers: str) -> dict[str, Any] | None:
+        """Return the next page of a category that is being grown, and what the answers so far amount to."""
+        with self._lock:
+            if number not in self._review.categories:
+                return None
+            ranking = self._guide.ranking(self._review, self._sure(), number)
+            found = growing.search(ranking.pages, ranking.first, answers)
+            seen, unseen, _ = growing.outcome(ranking, answers, [])
+            page = found.page if len(ranking.rows) else None
+            return {
+                "version": self.version,
+                "typical": [] if answers or page is None else ranking.typical.tolist(),
+                "page": [] if page is None else ranking.page(page).tolist(),
+                "number": page,
+                "pages": ranking.pages,
+                "open": len(ranking.rows),
+                "seen": len(seen),
+                "unseen": len(unseen),
+            }
+
+    def parts(self, number: int, count: int) -> dict[str, Any] | None:
+        """Propose to split a category into so many parts."""
+        with self._lock:
+            if number not in self._review.categories:
+                return None
+            found = self._guide.parts(self._review, number, count)
+            return {"version": self.version, "parts": [part.tolist() for part in found]}
+
+    def refit(self) -> dict[str, Any]:
+        """Propose to cluster again with the decisions as constraints, and say what would move."""
+        if self.advisor is None:
+            raise InputError("This review cannot cluster again.")
+        with self._advising:  # one at a time, while others may decide
+            with self._lock:
+                version, review = self.version, journal.replay(self.run, self.lines)
+            proposal = self.advisor.refit(review)
+            with self._lock:
+                self._proposal = version, proposal
+        target, moves = dict(zip(proposal.images, proposal.to, strict=True)), dict[tuple[int, int], list[int]]()
+        for row, content in enumerate(self.run.assignments.contents):
+            if content in target and int(review.category[row]) != target[content]:
+                moves.setdefault((int(review.category[row]), target[content]), []).append(row)
+        new = [each for each in proposal.categories if each not in review.categories]
+        return {
+            "version": version,
+            "k": [len({*review.category.tolist()}), len(proposal.categories)],
+            "moves": [
+                {"from": start, "to": end, "rows": moved[:CARD_IMAGES], "images": len(moved)}
+                for (start, end), moved in sorted(moves.items(), key=lambda item: -len(item[1]))
+            ],
+            "new": [{"id": each, "name": name} for each, name in zip(new, proposal.names, strict=True)],
+        }
+
+    def names(self, number: int) -> dict[str, Any] | None:
+        """Suggest names for a category; none is ever given by itself."""
+        with self._lock:
+            if number not in self._review.categories:
+                return None
+            is_new = self._review.categories[number].kind == NEW
+            near = self._nearest("known", self._review.centres([number]))[0] if is_new else []
+            if self.advisor is None or not self.advisor.words or not len(self._review.members(number)):
+                return {"near": near, "names": []}
+            others = [*self._review.categories][:MOST_COMPARED]
+            typical = {each: self._guide.typical(self._review, each, CARD_IMAGES) for each in (number, *others)}
+        rows = {each: np.array(rows, dtype=np.int64) for each, rows in typical.items() if rows}
+        with self._advising:
+            return {"near": near, "names": self.advisor.names(rows[number], [*rows.values()])}
+
+    def _nearest(self, kind: Kind, points: Floats) -> list[list[int]]:
+        """Return the categories of a kind whose centres are nearest to each of the points (m, d), the nearest first."""
+        ids = [each.id for each in self._review.categories.values() if each.kind == kind]
+        centres = self._review.centres(ids)
+        squared = (centres**2).sum(axis=1) - 2 * points @ centres.T
+        return [[ids[at] for at in row] for row in np.argsort(squared, axis=1, kind="stable")[:, :MOST_NEAR].tolist()]
+
+    def category(self, number: int, order: str) -> dict[str, Any] | None:
+        """List the images of a category, all of them, in an order; None if there is no such category."""
+        with self._lock:
+            if number not in self._review.categories:
+                return None
+            rows = self._review.members(number)
+            if order == "doubt":
+                doubt = self._sure()[rows] + 2 * self._review.settled[rows]  # what a person has settled comes last
+                rows = rows[np.argsort(doubt, kind="stable")]
+            else:
+                rows = nearest_first(self.run.features, rows, self._review.centres([number])[0])
+            return {"version": self.version, "id": number, **self._rows(rows)}
+
+    def images(self, rows: Ints) -> dict[str, Any]:
+        """Describe images."""
+        with self._lock:
+            return {"version": self.version, **self._rows(rows), "file": [self._file(row) for row in rows.tolist()]}
+
+    def near(self, row: int) -> dict[str, Any]:
+        """Return the categories and the images that are most similar to an image, the most similar first."""
+        x = self.run.features
+        squared = [
+            ((each - x[row]) ** 2).sum(axis=1)
+            for each in np.split(x, range(COMPARED_AT_ONCE, len(x), COMPARED_AT_ONCE))
+        ]
+        nearest = np.argsort(np.concatenate(squared), kind="stable")
+        with self._lock:
+            point = np.asarray(x[[row]], dtype=np.float64)
+            found = {KNOWN: self._nearest("known", point)[0], NEW: self._nearest("new", point)[0]}
+            return {"version": self.version, **found, **self._rows(nearest[nearest != row][:CARD_IMAGES])}
+
+    def map(self) -> dict[str, Any]:
+        """Return where images are on the map, a sample of them if there are many, and their state."""
+        with self._drawing:  # once, while others may decide
+            if self._places is None:
+                a, seed = self.run.assignments, self.run.facts.settings.seed
+                rows = np.sort(projection.sample(a.category_id, a.distance, projection.POINTS, seed=seed))
+                x, folder = self.run.features[rows], self.run.cache / "map"
+                at = projection.coordinates(x, self.place, seed=seed, folder=folder)
+                self._places = rows, at
+            rows, at = self._places
+        with self._lock:
+            x, y = at.T.tolist()
+            return {"version": self.version, **self._rows(rows), "x": x, "y": y}
+
+    def _rows(self, rows: Ints) -> dict[str, Any]:
+        a, review = self.run.assignments, self._review
+        return {
+            "rows": rows.tolist(),
+            "category": review.category[rows].tolist(),
+            "confidence": np.round(self._sure()[rows], 3).tolist(),
+            "reviewed": review.reviewed[rows].tolist(),
+            "labelled": (a.status[rows] == LABELLED).astype(int).tolist(),
+            "lost": self.originals.state[rows].tolist(),
+        }
+
+    def _file(self, row: int) -> str:
+        return readable(self.run.assignments.files[row])
+
+    def _card(self, own: ReviewedCategory, rows: Ints, centre: Floats, settled: Mask, sure: Floats) -> dict[str, Any]:
+        """Describe a category with these rows; `settled` (n,) and `sure` (n,) are of all images."""
+        open_ = sure[rows[~settled[rows]]]
+        there = rows[self.originals.state[rows] == 0]
+        nearest = nearest_first(self.run.features, there, centre)[:CARD_IMAGES]
+        return {
+            "id": own.id,
+            "name": readable(own.name),
+            "kind": own.kind,
+            "unnamed": own.kind == NEW and is_generated(own.name),
+            "size": len(rows),
+            "labelled": int((self.run.assignments.status[rows] == LABELLED).sum()),
+            "settled": int(settled[rows].sum()),
+            "unsure": int((open_ < self.run.confidence.unsure_below).sum()),
+            "confidence": round(float(open_.mean()), 3) if len(open_) else None,
+            "typical": nearest.tolist(),
+            "lost": len(rows) - len(there),
+        }
+
+    def _precision(self) -> dict[str, Any]:
+        """What is known of the images that were accepted unseen, overall and by category."""
+        review = self._review
+        each = {number: asdict(review.precision([number])) for number in sizes_of(review.category[review.unseen])}
+        return {"overall": asdict(review.precision()), "categories": each}
+
+    def _sure(self) -> Floats:
+        """The confidence (n,) of all images now; it is computed again only after images have moved."""
+        review = self._review
+        now = [(each.id, each.by_hand, each.stability) for each in review.categories.values()]
+        before, category, sure = self._confidence
+        if before != now or not np.array_equal(category, review.category):
+            sure = review.confidence()
+            self._confidence = now, review.category.copy(), sure
+        return np.where(review.settled & ~review.unseen, 1.0, sure)

@@ -1,0 +1,51 @@
+"""Which images a decision is about, and whether a person can have seen them: their files must be as when sorted."""
+
+from collections.abc import Iterable
+
+from sortal.errors import InputError
+from sortal.images.originals import Originals
+from sortal.reviews.actions import Accept, AcceptCategory, Action, Audit, Create, Grow, Move, Reject, Split
+from sortal.reviews.history import Review
+from sortal.system.text import readable
+
+
+class LostError(InputError):
+    """A decision about images whose files are gone or have changed."""
+
+    def __init__(self, reason: str, rows: list[int]) -> None:
+        way_out = "Put the earlier files back, or run sortal discover again to sort what is there now."
+        super().__init__(f"Nothing was decided, because {reason}. {way_out}")
+        self.rows = rows
+
+
+def only_viewable(action: Action, review: Review, originals: Originals) -> Action:
+    """Return an action if all images that it is about can be seen now; raise LostError otherwise.
+
+    One about a whole category becomes one about those of its images that can be. Copies are decided together, so a
+    content is lost only with the last file that had it.
+    """
+    contents = _about(action, review)
+    rows = originals.lost(contents)
+    if not rows:
+        return action
+    lost = {originals.contents[row] for row in rows}
+    rest = tuple(each for each in contents if each not in lost)
+    if isinstance(action, AcceptCategory) and rest:
+        return Accept(images=rest)
+    raise LostError(originals.say(rows, [readable(each) for each in review.base.assignments.files]), rows)
+
+
+def _about(action: Action, review: Review) -> list[str]:
+    """Return the contents of the images that an action says something about, each once."""
+    match action:
+        case Split() | Create() | Move() | Accept() | Reject():
+            found: Iterable[str] = action.images
+        case AcceptCategory():
+            found = review.contents_of(review.members(action.category).tolist())
+        case Grow():
+            found = (*action.seen, *action.unseen, *action.wrong)
+        case Audit():
+            found = (*action.right, *action.wrong)
+        case _:
+            found = ()
+    return list(dict.fromkeys(found))

@@ -1,0 +1,179 @@
+// The images of one category, and two categories side by side.
+
+import { ask, chooseName } from "/static/review/dialogs.js";
+import { Grid } from "/static/review/grid.js";
+import { openImage } from "/static/review/image.js";
+import { bind, KEYS, labelOf } from "/static/review/keys.js";
+import { askMove, mergeInto, moving, rename, shown } from "/static/review/names.js";
+import { acceptedUnseen } from "/static/review/phrases.js";
+import { categoryOf, decide, get, goTo, state, toast } from "/static/review/state.js";
+import { button, make } from "/static/shared/dom.js";
+import { counted, percent, thousands } from "/static/shared/text.js";
+
+const ORDERS = { doubt: "Least sure first", typical: "Most typical first" };
+const BUTTONS = {
+  confirmPage: "Confirm page",
+  confirm: "Confirm",
+  move: "Move",
+  reject: "Not this",
+  split: "Split off",
+  propose: "Propose a split",
+  rename: "Rename",
+  merge: "Merge",
+  confirmAll: "Confirm all",
+  beside: "Beside",
+};
+let order = "doubt"; // of the last grid
+
+/** What can be done with the images of a grid of a category; `other` is the one beside it. */
+function actionsOf(id, grid, other) {
+  const name = () => categoryOf(id).name;
+  const chosen = () => [...grid.chosen];
+  // About what this grid shows; afterwards nothing is chosen, so that the next decision is not about the same images.
+  const act = async (action) => {
+    if (action && (await decide(action, grid.data.version))) grid.choose([]);
+  };
+  const needsChoice = (action) => async () => {
+    if (grid.chosen.size) await action();
+    else toast("Choose images first: click, drag, or the arrow keys and space.");
+  };
+  const follow = (to) => to !== null && to !== id && goTo(`category/${to}`);
+  const chooseOther = (title) => chooseName(title, { without: [id], create: "" });
+  return {
+    confirm: needsChoice(() => act({ do: "accept", rows: chosen() })),
+    confirmPage: async () => {
+      const labelled = (row) => grid.data.labelled[grid.indexOf.get(row)];
+      const open = (row) => !grid.chosen.has(row) && !labelled(row) && grid.canChoose(row);
+      const rows = grid.rowsInView().filter(open);
+      if (rows.length) await decide({ do: "accept", rows }, grid.data.version);
+    },
+    confirmAll: async () => {
+      const text = `Confirm all ${counted(grid.count, "image")} of ${name()}?`;
+      if (await ask(text, "Confirm", "Cancel")) await act({ do: "accept category", category: id });
+    },
+    move: needsChoice(async () => {
+      const title = `Move ${counted(grid.chosen.size, "image")} to`;
+      await act(other ? moving(chosen(), other) : await askMove(title, chosen(), { without: [id] }));
+    }),
+    reject: needsChoice(() => act({ do: "reject", rows: chosen(), category: id })),
+    split: needsChoice(async () => {
+      const to = await chooseName(`Split ${counted(grid.chosen.size, "image")} off as`, { existing: false });
+      if (to) await act({ do: "split", rows: chosen(), name: to.name });
+    }),
+    rename: async () => follow(await rename(id)),
+    propose: async () => goTo(`split/${id}`),
+    beside: async () => {
+      const to = await chooseOther(`Show ${name()} beside`);
+      if (to) goTo(`pair/${id}/${to.id}`);
+    },
+    merge: async () => {
+      const to = await chooseOther(`Merge ${name()} into`);
+      if (to) follow(await mergeInto(id, to.id));
+    },
+    chooseInView: () => grid.choose(grid.rowsInView()),
+  };
+}
+
+/** The tools of a grid; beside another, only some actions have a key. */
+function toolbar(grid, actions, other, ...first) {
+  const names = Object.keys(BUTTONS).filter((name) => !other || name !== "beside");
+  const tools = names.map((name) => {
+    const [key] = KEYS[other ? "pair" : "category"][name] ?? [];
+    const kbd = key ? make("kbd", { textContent: labelOf(key), ariaHidden: "true" }) : null;
+    const act = async () => {
+      await actions[name]();
+      grid.element.focus({ preventScroll: true });
+    };
+    return button(BUTTONS[name], act, { className: name === "confirmPage" ? "primary" : "" }, kbd);
+  });
+  return make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, ...first, ...tools);
+}
+
+/** The grid of one category with its heading and its tools. */
+async function pane(id, other = null) {
+  const [title, facts] = [make("h1"), make("span", { className: "soft" })];
+  const count = make("span", { className: "chosen", role: "status" });
+  const options = Object.entries(ORDERS).map(([value, textContent]) => make("option", { value, textContent }));
+  const select = make("select", { ariaLabel: "Order" }, ...options);
+  select.value = order;
+  const load = () => get(`/api/category/${id}?order=${select.value}`);
+  const tell = () => {
+    const [all, chosen] = [grid.data.rows.length, grid.chosen.size];
+    count.textContent = chosen ? `${thousands(chosen)} of ${thousands(all)} chosen` : counted(all, "image");
+  };
+  const grid = new Grid(await load(), { changed: tell, open: (row) => openImage(row, grid.data.rows) });
+  const actions = actionsOf(id, grid, other);
+  select.onchange = async () => {
+    order = select.value;
+    grid.show(await load());
+  };
+  const element = make(
+    "section",
+    {},
+    make("div", { className: "head" }, title, facts),
+    toolbar(grid, actions, other, count, select),
+    grid.element,
+  );
+  tell();
+  const update = async () => {
+    const own = categoryOf(id);
+    if (!own) return false;
+    title.replaceChildren(shown(own));
+    const unseen = state.unseen.categories[id];
+    const settled = `${own.kind} · ${percent(own.size ? own.settled / own.size : 1)} settled`;
+    facts.textContent = unseen ? `${settled} · ${acceptedUnseen(unseen)}` : settled;
+    const data = await load();
+    if (data.version >= grid.data.version) grid.show(data); // not an older answer that came late
+    return true;
+  };
+  return { element, grid, actions, update, close: () => grid.close() };
+}
+
+/** The id of the category that is so many steps from another among those with images to settle, the most first. */
+function neighbour(id, by) {
+  const left = ({ size, settled }) => size - settled;
+  const open = state.categories.filter((each) => left(each) > 0).sort((a, b) => left(b) - left(a));
+  const ids = (open.length ? open : state.categories).map((each) => each.id);
+  return ids[(ids.indexOf(id) + by + ids.length) % ids.length] ?? ids[0];
+}
+
+export async function categoryPage(view, id) {
+  if (!categoryOf(id)) return null;
+  const one = await pane(id);
+  view.replaceChildren(one.element);
+  one.grid.element.focus({ preventScroll: true });
+  const step = (by) => () => goTo(`category/${neighbour(id, by)}`);
+  const update = async () => {
+    if (await one.update()) return;
+    toast("This category is gone.");
+    goTo("");
+  };
+  const keys = bind("category", { ...one.actions, following: step(1), previous: step(-1) });
+  return { title: categoryOf(id).name, keys, update, close: one.close };
+}
+
+export async function pairPage(view, left, right) {
+  if (!categoryOf(left) || !categoryOf(right) || left === right) return null;
+  const panes = [await pane(left, { id: right }), await pane(right, { id: left })];
+  const [one, two] = panes;
+  view.replaceChildren(make("div", { className: "two" }, one.element, two.element));
+  one.grid.element.focus({ preventScroll: true });
+  const active = () => {
+    const onlyTwo = !one.grid.chosen.size && two.grid.chosen.size;
+    return onlyTwo || two.element.contains(document.activeElement) ? two : one;
+  };
+  const keys = bind("pair", {
+    move: () => active().actions.move(),
+    confirm: () => active().actions.confirm(),
+    reject: () => active().actions.reject(),
+    mergeBoth: async () => {
+      const to = await mergeInto(right, left);
+      if (to !== null) goTo(`category/${to}`);
+    },
+    keep: () => decide({ do: "keep", categories: [left, right] }),
+  });
+  const update = async () => {
+    for (const each of panes) if (!(await each.update())) return goTo("");
+  };
+  return { title: "Two categories", keys, update, close: () => panes.forEach((each) => each.close()) };
+}

@@ -1,0 +1,95 @@
+// Every key of the review. Pages bind their actions to them; buttons and the list of keys are made from this table.
+
+export const KEYS = {
+  always: {
+    help: ["?", "this list"],
+    undo: ["Ctrl-Z", "undo"],
+    redo: ["Ctrl-Shift-Z", "redo"],
+    overview: ["h", "overview"],
+    next: ["q", "next question"],
+    map: ["v", "map"],
+  },
+  overview: {
+    down: ["j", "next line"],
+    up: ["k", "previous line"],
+    open: ["Enter", "open it"],
+    refit: ["f", "refit the categories to your decisions"],
+  },
+  category: {
+    confirmPage: ["a", "confirm all in view but the chosen"],
+    confirm: ["c", "confirm the chosen"],
+    move: ["m", "move the chosen"],
+    reject: ["x", "not this: out of the category"],
+    split: ["s", "split the chosen off"],
+    propose: ["S", "propose a split"],
+    rename: ["r", "rename"],
+    merge: ["g", "merge into another"],
+    confirmAll: ["A", "confirm the whole category"],
+    following: ["]", "next category to settle"],
+    previous: ["[", "previous one"],
+    beside: ["p", "beside another category"],
+    walk: ["arrows, space", "walk and choose"],
+    range: ["Shift-arrows, Shift-click", "choose a range"],
+    chooseInView: ["e", "choose all in view"],
+    chooseAll: ["Ctrl-A, Escape", "choose all, none"],
+    look: ["Enter, double click", "look at an image"],
+  },
+  pair: {
+    move: ["m", "move the chosen to the other side"],
+    confirm: ["c", "confirm the chosen"],
+    reject: ["x", "not this"],
+    mergeBoth: ["g", "merge the two"],
+    keep: ["n", "different: never ask to merge them"],
+  },
+  map: {
+    confirm: ["c", "confirm those in the lasso, or the chosen of them"],
+    move: ["m", "move them"],
+    split: ["s", "split them off their category"],
+    lasso: ["drag", "draw a lasso"],
+    pan: ["Alt-drag, arrows", "pan"],
+    zoom: ["wheel, + −", "zoom"],
+  },
+  image: {
+    following: ["→", "next image"],
+    previous: ["←", "previous image"],
+    confirm: ["c", "confirm"],
+    move: ["m", "move"],
+    reject: ["x", "not this"],
+    back: ["Escape", "back to its category"],
+  },
+  refit: { yes: ["y", "take it: one step, which can be undone"], no: ["n", "drop it"] },
+  splitting: { yes: ["y", "split like this"], back: ["Escape", "back"] },
+  // Questions, by kind
+  grow: {
+    all: ["y", "yes, all but the chosen"],
+    most: ["m", "most: at most a quarter is wrong"],
+    bad: ["n", "no, more are wrong"],
+    take: ["t", "take what is sure so far"],
+    rename: ["r", "name it"],
+    back: ["Ctrl-Z", "back"],
+  },
+  merge: { yes: ["y", "the same: merge"], no: ["n", "different: never ask again"] },
+  split: { yes: ["y", "two classes: split"], no: ["n", "one class: never ask again"], parts: ["p", "other parts"] },
+  audit: { yes: ["y", "all but the chosen are right"] },
+  page: { yes: ["y", "confirm all but the chosen"], no: ["n", "none of them"], rename: ["r", "name it"] },
+  single: { move: ["m", "another"] },
+  question: { later: ["u", "later: not sure"], open: ["o", "open the category"] },
+};
+
+const ARROWS = { ArrowRight: "→", ArrowLeft: "←" };
+
+/** The keys of a page with its actions; those without an action are only listed. */
+export function bind(page, actions) {
+  return Object.entries(KEYS[page]).map(([name, [key, what]]) => ({ key, what, action: actions[name] }));
+}
+
+/** How a key is called on buttons and in the list of keys. */
+export const labelOf = (key) => (/^[A-Z]$/.test(key) ? `Shift-${key}` : key);
+
+/** The key of the table that an event of the keyboard means; null for a key of the browser. */
+export function keyOf({ key, ctrlKey, metaKey, shiftKey, altKey }) {
+  if (altKey) return null;
+  if (!ctrlKey && !metaKey) return ARROWS[key] ?? key;
+  if (key.toLowerCase() !== "z") return null;
+  return shiftKey ? "Ctrl-Shift-Z" : "Ctrl-Z";
+}

@@ -1,0 +1,71 @@
+// The first page: what to do next, and all categories.
+
+import { bind } from "/static/review/keys.js";
+import { shown } from "/static/review/names.js";
+import { acceptedUnseen, categoryFacts, lostFiles } from "/static/review/phrases.js";
+import { thumb } from "/static/review/pictures.js";
+import { inWords } from "/static/review/questions.js";
+import { get, goTo, state } from "/static/review/state.js";
+import { make } from "/static/shared/dom.js";
+
+const FIRST = 5; // questions that are listed
+const REFIT = "Refit the categories to your decisions";
+
+export function overview(view) {
+  const queue = make("ol", { className: "queue" });
+  const cards = make("div", { className: "tiles-of" });
+  const intro = make("p", { className: "intro" });
+  const unseen = make("p", { className: "small" });
+  const lost = make("p", { className: "warning", role: "status" });
+  const refit = make("p", { className: "more" }, make("a", { href: "#/refit", textContent: REFIT }));
+  view.replaceChildren(
+    make("section", {}, make("h2", { textContent: "Next" }), intro, lost, queue, unseen, refit),
+    make("section", {}, make("h2", { textContent: "Categories" }), cards),
+  );
+  const update = async () => {
+    const largestFirst = [...state.categories].sort((a, b) => b.size - a.size || a.id - b.id);
+    cards.replaceChildren(...largestFirst.map(card));
+    unseen.textContent = acceptedUnseen(state.unseen.overall);
+    lost.textContent = lostFiles(state.lost);
+    lost.hidden = !lost.textContent;
+    const { items } = await get("/api/queue");
+    intro.textContent = introduction(items.length);
+    queue.replaceChildren(...items.slice(0, FIRST).map(questionLink));
+  };
+  const walk = (step) => {
+    const links = [...view.querySelectorAll("a")];
+    const at = links.indexOf(document.activeElement);
+    links[Math.min(links.length - 1, Math.max(0, at + step))]?.focus();
+  };
+  const keys = bind("overview", { down: () => walk(1), up: () => walk(-1), refit: () => goTo("refit") });
+  return { title: "Overview", update, close() {}, keys };
+}
+
+function introduction(questions) {
+  if (questions) {
+    return "Questions that settle the most images per second come first. Each is one screen, answered by one key.";
+  }
+  if (state.settled < state.images) return "Nothing is left to ask.";
+  return "Every image is settled. Sort again, export, or look at any category.";
+}
+
+function questionLink(item, at) {
+  const [what, textContent] = inWords(item);
+  const why = make("span", { className: "why", textContent });
+  return make("li", {}, make("a", { href: at ? `#/next/${at}` : "#/next" }, what, why));
+}
+
+function card(category) {
+  const { id, kind, size, settled, typical } = category;
+  const bar = make("i");
+  bar.style.width = `${size ? (100 * settled) / size : 100}%`;
+  const badge = make("span", { className: `badge ${kind}`, textContent: kind });
+  return make(
+    "a",
+    { className: "panel", href: `#/category/${id}` },
+    make("div", { className: "top" }, make("h3", {}, shown(category)), badge),
+    make("p", { className: "small", textContent: categoryFacts(category) }),
+    make("div", { className: "strip" }, ...typical.map((row) => thumb(row))),
+    make("div", { className: "meter" }, bar),
+  );
+}

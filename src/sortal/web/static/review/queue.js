@@ -1,0 +1,50 @@
+// Which question comes next, and the answers while a category is grown.
+
+/** Tell questions apart, whatever their likelihood is by now. */
+export const questionKey = ({ kind, categories, images, rows }) =>
+  JSON.stringify([kind, categories, images, rows.flat().slice(0, 3)]);
+
+/** Images one by one are a question each, so that one can be put off without the others. */
+export const single = (item) =>
+  item.kind === "image" ? item.rows[0].map((row) => ({ ...item, rows: [[row]] })) : [item];
+
+/**
+ * Choose the next question of the server's `items`, given the keys of those put off until `later`.
+ * The one that is `asked`, by its key, stays as long as it is still in the queue; `start` asks for one by its place.
+ */
+export function nextQuestion(items, { later, asked, start }) {
+  const left = items.flatMap(single).filter((item) => !later.has(questionKey(item)));
+  const current = left.find((item) => questionKey(item) === asked);
+  if (current) return current;
+  const wanted = start ? items[start] ?? items[0] : null;
+  return wanted ? single(wanted)[0] : left[0] ?? null;
+}
+
+/** The answers while a category is grown: a letter for each page, with what it showed and what was chosen as wrong. */
+export class Growth {
+  constructor(pages = []) {
+    this.pages = pages;
+  }
+
+  get answers() {
+    return this.pages.map(({ letter }) => letter).join("");
+  }
+
+  get shown() {
+    return this.pages.flatMap(({ rows }) => rows);
+  }
+
+  get wrong() {
+    return this.pages.flatMap(({ wrong }) => wrong);
+  }
+
+  /** The answers with one more. */
+  and(letter, rows, wrong) {
+    return new Growth([...this.pages, { letter, rows, wrong }]);
+  }
+
+  /** The answers without the last one. */
+  back() {
+    return new Growth(this.pages.slice(0, -1));
+  }
+}

@@ -1,0 +1,5 @@
+// Numbers in words.
+
+export const thousands = (value) => value.toLocaleString("en-US");
+export const percent = (value) => (value === null ? "n/a" : `${Math.round(100 * value)}%`);
+export const counted = (value, one, many = `${one}s`) => `${thousands(value)} ${value === 1 ? one : many}`;

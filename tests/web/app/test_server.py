@@ -1,0 +1,107 @@
+"""How a review starts and ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import SortedRun
+from support.reviews import saved_run, serving, session_of, wait_for
+
+import sortal
+from sortal.discovery.reviewing.open import open_review
+from sortal.errors import InputError
+from sortal.runs.run import Run
+from sortal.web.app.server import Server
+
+if TYPE_CHECKING:
+    pass
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return saved_run(tmp_path / "a run")
+
+
+def test_only_one_review_of_a_run_at_a_time_and_only_of_a_run(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(InputError, match="A run must be a folder"):
+        open_review(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+    with serving(session_of(run)) as client, pytest.raises(InputError, match=r"cannot be used: .* Choose another port"):
+        Server(session_of(run), port=client.server.port)
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill a process at the end, which a failed test would wait for."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+def test_the_command_serves_until_ctrl_c(sorted_run: SortedRun, tmp_path: Path) -> None:
+    folder = sorted_run.copy(tmp_path / "run").out
+    words = [sys.executable, "-m", "sortal", "review", str(folder), "--no-browser"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process, ended(process):
+        assert process.stdout is not None
+        link = process.stdout.readline()
+        assert re.match(r"Review: http://127\.0\.0\.1:\d+/#token=[\w-]{32}\n$", link)
+        port = int(link.rpartition(":")[2].partition("/")[0])
+        with pytest.raises(InputError, match="Another process is using"):
+            sortal.review(folder, browser=False)
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+
+
+def test_variables_for_other_servers_change_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEB_CONCURRENCY", "many")
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    with serving(session_of(run)) as client:
+        client.enter()
+        assert client.ask("GET", "/api/version", X_Forwarded_Host="evil.example", X_Forwarded_For="::1").code == 200
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the browser is a script")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_browser_that_stays_does_not_keep_the_review(sorted_run: SortedRun, tmp_path: Path, number: int) -> None:
+    """Not every browser leaves the terminal at once, and a signal to the review is none to it."""
+    script, ready = tmp_path / "browser", tmp_path / "ready"
+    script.write_text(f"#!/bin/sh\necho $$ > {ready}.new\nmv {ready}.new {ready}\nexec sleep 600\n")
+    script.chmod(0o700)
+    folder = sorted_run.copy(tmp_path / "run").out
+    environment = {**os.environ, "BROWSER": str(script), "HOME": str(tmp_path)}
+    words = [sys.executable, "-m", "sortal", "review", str(folder)]
+    with (
+        (tmp_path / "errors").open("wb+") as said,  # a pipe would stay open as long as the browser
+        subprocess.Popen(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
+        ) as process,
+    ):
+        try:
+            wait_for(ready.exists)
+            process.send_signal(number)
+            process.wait(timeout=60)
+        finally:
+            process.kill()
+            if ready.exists():
+                os.kill(int(ready.read_text()), signal.SIGKILL)
+    assert (process.returncode, (tmp_path / "errors").read_bytes()) == (0, b"")
+    assert not [*tmp_path.glob("sortal-review-*")]
