@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from sortal.errors import NO_SPACE, NO_TEMPORARY, InputError, SortalError, UnreadableError, no_space
 
-ImageSource: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
+ImageInput: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
 JsonObject: TypeAlias = dict[str, Any]
 Conversation: TypeAlias = Generator[JsonObject, JsonObject, JsonObject]  # yields questions, returns the result
-WorkFunction: TypeAlias = Callable[[ImageSource, JsonObject], JsonObject | Conversation]  # (source, options) -> result
+WorkFunction: TypeAlias = Callable[[ImageInput, JsonObject], JsonObject | Conversation]  # (source, options) -> result
 Answer: TypeAlias = Callable[[int, JsonObject], JsonObject]  # (row, question) -> reply
 
 PATIENCE = 300.0  # seconds for one image, after which its worker is killed
@@ -41,7 +41,7 @@ class WorkItem(NamedTuple):
     """One image to process."""
 
     row: int
-    source: ImageSource
+    source: ImageInput
 
 
 def worker_count(workers: int | None) -> int:
@@ -254,7 +254,7 @@ def work() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # decoders may print, and must not print among the results
     stdin = sys.stdin.buffer
-    sources: queue.SimpleQueue[ImageSource | None] = queue.SimpleQueue()
+    sources: queue.SimpleQueue[ImageInput | None] = queue.SimpleQueue()
     replies: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
 
     def receive() -> None:
@@ -295,7 +295,7 @@ def work() -> None:
 
 
 def _process(
-    function: WorkFunction, source: ImageSource, options: JsonObject, ask: Callable[[JsonObject], JsonObject]
+    function: WorkFunction, source: ImageInput, options: JsonObject, ask: Callable[[JsonObject], JsonObject]
 ) -> str:
     try:
         result = function(source, options)
