@@ -153,17 +153,17 @@ def test_what_pages_count_is_what_there_is() -> None:
     from sortal.config import Discovery, Reading, Training
     from sortal.exchange.export import EXPORT_FORMATS
     from sortal.images.datasets import NAMES
-    from sortal.research.benchmark.presets import DATASETS, METHODS, PRESETS
+    from sortal.research.benchmark.presets import DATASET_TITLES, METHOD_TITLES, PRESETS
 
     there = {
         "presets": {len(PRESETS)},
         "commands": {len(COMMANDS)},
         "formats": {len(EXPORT_FORMATS)},
         "public names": {len(sortal.__all__)},
-        "methods": {len(METHODS)},
+        "methods": {len(METHOD_TITLES)},
         "settings": {len(fields(record)) for record in (Discovery, Reading, Training)},
-        "paper's data sets": {len(DATASETS)},
-        "data sets": {len(DATASETS), len(NAMES)},
+        "paper's data sets": {len(DATASET_TITLES)},
+        "data sets": {len(DATASET_TITLES), len(NAMES)},
     }
     counted = r"\b(\d+|" + "|".join(WORDS) + r")\s+(" + "|".join(there) + r")\b"
     found = []
@@ -239,7 +239,7 @@ def test_examples_with_images_run(
     assert len(names["found"].assignments) == len(names["images"]) == names["done"].images == 36
     assert len(names["bench"].classes) == 2
     shutil.rmtree(photos / "sorted")
-    monkeypatch.setattr(Run, "review", lambda self: None)  # until it is interrupted
+    monkeypatch.setattr(sortal, "review", lambda folder: None)  # until it is interrupted
     table = run_blocks("docs/tutorial.md", 0)["table"]
     assert len(table) == 36
     run = run_blocks("docs/discover.md", 0)["run"]

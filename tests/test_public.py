@@ -64,7 +64,14 @@ def documented() -> Iterator[tuple[str, Any]]:
 
 def test_help_explains_every_parameter() -> None:
     names = {name for name, _ in documented()}
-    assert {"discover", "Run", "Run.save", "SemiSupervisedKMeans.fit", "metrics.evaluate", "datasets.load"} <= names
+    assert {
+        "discover",
+        "Run",
+        "Run.to_pandas",
+        "SemiSupervisedKMeans.fit",
+        "metrics.evaluate",
+        "datasets.load",
+    } <= names
     for name, found in documented():
         doc = inspect.getdoc(found) or ""
         if name == "SortalError":  # raised by Sortal alone
@@ -84,7 +91,8 @@ def test_importing_sortal_loads_nothing_heavy_and_names_come_one_at_a_time() -> 
 def test_sorting_does_not_import_scikit_learn() -> None:
     """It takes seconds, and only the estimator needs it."""
     code = (
-        "import sys, numpy as np, sortal; from sortal.discovery import pipeline, shared_kmeans; "
+        "import sys, numpy as np, sortal; from sortal.discovery import pipeline; "
+        "from sortal.discovery.grouping import shared_kmeans; "
         "from sortal.system.distributed import alone; "
         "x = np.repeat(np.eye(4, dtype=np.float32), 2, axis=0); "
         "shared_kmeans.fit(x, None, 2, n_init=1, seed=0, processes=alone('cpu')); "

@@ -20,7 +20,7 @@ from support.world import Trial
 
 from sortal.exchange.export import EXPORT_FORMATS, export
 from sortal.exchange.labelstudio import choices_of
-from sortal.reviews.journal import FORMAT, run_key
+from sortal.reviews.journal import JOURNAL_FORMAT, run_key
 from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 from sortal.system import csv_tables as tables
@@ -191,7 +191,7 @@ def test_journals(trial: Trial) -> None:
     run, random = trial.world.copy_run(trial.folder / "run"), trial.random
     facts, contents = (found := load_run(run)).facts, found.assignments.contents
     texts = draw(random, 12, at=trial.number)
-    lines: list[dict[str, Any]] = [{"format": FORMAT, "run": run_key(facts)}]
+    lines: list[dict[str, Any]] = [{"format": JOURNAL_FORMAT, "run": run_key(facts)}]
     for at, text in enumerate(texts):
         by, when, key = (random.choice([text, texts[at - 1], "2025-01-01T00:00:00+00:00"]) for _ in range(3))
         action = random.choice(

@@ -151,7 +151,7 @@ def test_pixel_store(trial: Trial) -> None:
 def cut_tokens_later(folder: str, calls: int) -> None:
     """In a command: cut the file of cached tokens before it is used for the nth time."""
     from sortal.learning import token_cache
-    from sortal.system import mapping
+    from sortal.system import mapped_arrays
 
     left = calls
 
@@ -161,7 +161,7 @@ def cut_tokens_later(folder: str, calls: int) -> None:
         if not left:
             (path,) = Path(folder).rglob(token_cache.TOKENS)
             os.truncate(path, os.path.getsize(path) // 2)
-        mapping.check_whole(*values)
+        mapped_arrays.check_whole(*values)
 
     setattr(token_cache, "check_whole", cut_once)  # noqa: B010
 

@@ -64,7 +64,7 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
                 assert shown[name].default == wanted, (command, name)
         for name in shown.keys() & {"json", "dry_run", "force"}:
             assert shown[name].default is False, (command, name)
-    assert signature(benchmark.run_benchmark).parameters["seeds"].default == tuple(map(str, sweep.SEEDS))
+    assert signature(benchmark.run_benchmark).parameters["seeds"].default == tuple(map(str, sweep.DEFAULT_SEEDS))
     assert set(get_args(get_type_hints(FUNCTIONS["export"])["format"])) == set(EXPORT_FORMATS)
     assert set(get_args(get_type_hints(FUNCTIONS["export"])["how"])) == set(get_args(How))
 

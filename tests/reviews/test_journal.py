@@ -173,7 +173,7 @@ def test_a_journal_that_somebody_else_has_changed_refuses_decisions(saved: Run) 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda lines: [lines[0].replace(b"sortal decisions 1", b"something")], "begins with 'sortal decisions 1'"),
+        (lambda lines: [lines[0].replace(b"sortal decisions 1", b"something")], "must begin with 'sortal decisions 1'"),
         (lambda lines: [lines[0].replace(b'"run": "', b'"run": "f')], "are about another run"),
         (lambda lines: [lines[0], b"{]\n", lines[1]], "Line 2 of .* is damaged"),
         (lambda lines: [lines[0], b"3\n"], "Line 2 of .* is damaged: it is not an object"),

@@ -20,7 +20,7 @@ KEYS = ("", "a", "b", "b.1", "c.x.1", IMPORTED)
 
 
 def put(path: Path, run: Run, lines: Sequence[dict[str, Any]]) -> Path:
-    header = {"format": journal.FORMAT, "run": journal.run_key(run.facts)}
+    header = {"format": journal.JOURNAL_FORMAT, "run": journal.run_key(run.facts)}
     path.write_text("".join(f"{json.dumps(each)}\n" for each in (header, *lines)))
     return path
 

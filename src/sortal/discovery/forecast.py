@@ -6,7 +6,6 @@ Whatever is not measured takes little time, which is proportional to the work by
 import json
 import math
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from sortal.discovery.grouping.rounds import epochs_of_rounds
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
 from sortal.discovery.rates import Measurements, measure, measure_step
-from sortal.discovery.sampling import TABLE_BYTES, existing_folder, free_disk, learned_part, remedies
+from sortal.discovery.sampling import TABLE_BYTES, learned_part, remedies
 from sortal.errors import InputError, Remedy, Spelling
 from sortal.images.reading import read_images
 from sortal.learning import token_cache
@@ -30,15 +29,16 @@ from sortal.learning.backbones import hub
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.names import path_of_saved
 from sortal.learning.backbones.registry import load_backbone, load_without_weights
-from sortal.learning.features import LARGEST
-from sortal.learning.health import IMAGES
+from sortal.learning.features import LARGEST_FEATURE_FILE
+from sortal.learning.health import PROBED_IMAGES
 from sortal.learning.methods import Method, make
 from sortal.learning.token_cache import TokenPlan
 from sortal.reviews.loading import load_run
 from sortal.runs.run import MODEL
 from sortal.system.device import choose_compute, choose_device, name_of
+from sortal.system.mapped_arrays import LARGE_ARRAY
 from sortal.system.progress import Runtime
-from sortal.system.scratch import LARGE
+from sortal.system.resources import free_disk, free_memory
 from sortal.system.text import byte_sizes, duration, plural
 from sortal.web.report import report
 
@@ -154,7 +154,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         tokens=tokens,
         memory=memory(work, measured, tokens),
         disk=disk(work, measured, model_bytes(backbone, method), tokens),
-        free_disk=free_disk(job),
+        free_disk=free_disk(job.cache),
         seconds=started | seconds(stages_of(whole), work, measured),
         notes=(),
         unreadable_sample=measured.unreadable,
@@ -189,7 +189,7 @@ def forecast_prediction(
         backbone=backbone.spec.name,
         device=name_of(device),
         disk=round(n * (measured.stored + (1 + update) * FEATURE_BYTES * backbone.spec.width + TABLE_BYTES)),
-        free_disk=shutil.disk_usage(found.folder).free,
+        free_disk=free_disk(found.folder),
         seconds={name: round(value, 3) for name, value in each.items()},
         unreadable_sample=measured.unreadable,
     )
@@ -225,7 +225,7 @@ def _to_download(name: str) -> tuple[str, str] | None:
         return None
     if cfg is None or not cfg.hf_hub_id:
         return None
-    there = cfg.hf_hub_id, cfg.hf_hub_filename or hub.FILE
+    there = cfg.hf_hub_id, cfg.hf_hub_filename or hub.WEIGHTS_FILE
     return there if hub.cached(*there) is None else None
 
 
@@ -237,7 +237,7 @@ def _planned_views(
         return None, None
     n, views = len(job.images), VIEWS if isinstance(training.views, str) else training.views
     needed = n * views * 2 * math.prod(token_cache.token_shape(backbone))
-    tokens = token_cache.plan_tokens(needed, stages.token_budget(job), job.device, existing_folder(job.cache))
+    tokens = token_cache.plan_tokens(needed, stages.token_budget(job), job.device, job.cache)
     if tokens.where is None:
         notes.append(f"{views} views of {plural(n, 'image')}: {tokens}, which is slower.")
         return None, None
@@ -259,7 +259,7 @@ def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k
     steps, batch = max(n // training.batch_size, 1), 2 * training.batch_size  # of an epoch, and views of a step
     through_trunk = 0
     if backbone.has_trunk and training.epochs:  # views to learn from, and images whose health is measured
-        through_trunk = (training.epochs * steps * batch if views is None else n * views) + min(n, IMAGES)
+        through_trunk = (training.epochs * steps * batch if views is None else n * views) + min(n, PROBED_IMAGES)
     return Work(
         learned=n,
         rest=rest,
@@ -267,7 +267,7 @@ def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k
         estimates_k=job.settings.k == AUTO,
         clusters=job.recipe.clustering != "head",
         width=backbone.spec.width,
-        steps=training.epochs * (steps + FORWARD * min(n, IMAGES) / batch),  # health is measured after each epoch
+        steps=training.epochs * (steps + FORWARD * min(n, PROBED_IMAGES) / batch),  # health after each epoch
         through_trunk=through_trunk,
         counts=counts,
         kept=counts > 0 and backbone.has_trunk and _tokens_fit(job, backbone),
@@ -296,7 +296,8 @@ def memory(work: Work, measured: Measurements, tokens: TokenPlan | None) -> int:
     """Return the peak memory: that of the process, and of the stage that adds most to it."""
     rows = FEATURE_BYTES * work.learned * work.width
     training = measured.working + (tokens.bytes if tokens is not None and tokens.where == "memory" else 0)
-    features = 3 * rows if rows < LARGE else 2 * LARGEST  # as computed, by content, and in order; large ones in files
+    # Features as computed, by content, and in order; large ones are in files.
+    features = 3 * rows if rows < LARGE_ARRAY else 2 * LARGEST_FEATURE_FILE
     return measured.base + RECORD_BYTES * work.learned + max(training, features)
 
 
@@ -305,7 +306,7 @@ def disk(work: Work, measured: Measurements, model: int, tokens: TokenPlan | Non
     rounds, row = 1 + work.counts, FEATURE_BYTES * work.width
     pixels = round(work.learned * measured.stored)
     features = (rounds + 1) * work.learned * row + 2 * work.rest * row  # in the cache and in the run
-    page = min(pixels, report.LIMIT)  # its thumbnails are smaller than the pixels
+    page = min(pixels, report.LARGEST_REPORT)  # its thumbnails are smaller than the pixels
     cached = tokens.bytes if tokens is not None and tokens.where == "file" else 0
     return pixels + features + rounds * model + page + (work.learned + work.rest) * TABLE_BYTES + cached
 
@@ -339,7 +340,7 @@ def seconds(order: Sequence[str], work: Work, measured: Measurements) -> dict[st
 
 def _seconds_to_report(images: int) -> float:
     fixed, each = REPORT_SECONDS
-    return fixed + each * min(images, report.IMAGES)
+    return fixed + each * min(images, report.NAMED_IMAGES)
 
 
 # Notes
@@ -362,8 +363,8 @@ def _notes(
         add(f"Not enough disk space: {needed} needed, {free} free.", elsewhere, *advice)
     if (took := sum(found.seconds.values())) >= LONG and (ways := quicker(found, job.settings.learn_on)):
         add(f"This takes about {duration(took)}; other settings are quicker.", *ways)
-    if found.memory - measured.base > token_cache.free_memory():
-        needed, free = byte_sizes(found.memory - measured.base, token_cache.free_memory())
+    if found.memory - measured.base > free_memory():
+        needed, free = byte_sizes(found.memory - measured.base, free_memory())
         notes.append(f"There may not be enough memory: {needed} more needed, {free} free. Choose a smaller backbone.")
     if job.cache.is_dir() and any(job.cache.iterdir()):
         notes.append("These are the costs from scratch; this run will reuse the cache of an earlier one and cost less.")

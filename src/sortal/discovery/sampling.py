@@ -1,8 +1,6 @@
 """The images that a run learns on, where that is a sample of them, and the size of a sample that fits the disk."""
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +11,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.index import bytes_of
 from sortal.images.store.packing import DISK_RESERVE, stored_bytes
 from sortal.learning.backbones.backbone import Backbone
+from sortal.system.resources import free_disk
 from sortal.system.text import byte_sizes, plural
 
 FEWEST_LEARNED = 1000  # images of a sample that is worth proposing
@@ -33,9 +32,9 @@ def learned_part(job: Job) -> tuple[Job, NDArray[np.bool_]]:
 
 
 def draw(images: ImageSet, n: int, seed: int) -> NDArray[np.bool_]:
-    """Draw the mask of n images: at most half of them labelled, in proportion to their classes, and one of each class.
+    """Draw n images as a mask: at most half of them labelled, in proportion to their classes, but one of each at least.
 
-    The others are unlabelled, or as many as there are. Rows are drawn by their number, as no image has been read yet.
+    The rest are unlabelled, as far as there are enough. Rows are drawn by number, as no image has been read yet.
     """
     generator = np.random.default_rng(seed)
     labelled, free = (generator.permutation(np.flatnonzero(mask)) for mask in (images.labelled, images.unlabelled))
@@ -59,7 +58,8 @@ def draw(images: ImageSet, n: int, seed: int) -> NDArray[np.bool_]:
 
 def check_room(job: Job, backbone: Backbone) -> None:
     """Refuse a job whose pixels do not fit the disk before any of them is stored."""
-    needed, free = bytes_of_pixels(job, backbone, len(job.images)) - stored_bytes(job.cache / "pixels"), free_disk(job)
+    needed = bytes_of_pixels(job, backbone, len(job.images)) - stored_bytes(job.cache / "pixels")
+    free = free_disk(job.cache)
     if needed > free - DISK_RESERVE and job.images.pixels is None:
         room, there = byte_sizes(needed + DISK_RESERVE, free)
         raise NoSpaceError(
@@ -72,25 +72,15 @@ def check_room(job: Job, backbone: Backbone) -> None:
 
 
 def remedies(job: Job, backbone: Backbone, n: int) -> tuple[Remedy, ...]:
-    """Return the advice to learn on a sample of n images that fits the disk, if any does that is worthwhile."""
+    """Return the advice to learn on a sample of n images that fits on the disk, if one of a useful size does."""
     others = n * (2 * 4 * backbone.spec.width + TABLE_BYTES)  # features in the cache and in the run, and tables
-    fits = int(PIXELS_SHARE * (free_disk(job) - DISK_RESERVE - others) / bytes_of_pixels(job, backbone, 1))
+    fits = int(PIXELS_SHARE * (free_disk(job.cache) - DISK_RESERVE - others) / bytes_of_pixels(job, backbone, 1))
     fits -= fits % 10 ** max(len(str(fits)) - 2, 0)  # two digits
     worthwhile = max(FEWEST_LEARNED, 4 * len(job.images.known))
     return (Remedy(A_SAMPLE, learn_on=fits),) if worthwhile <= fits < n else ()
 
 
 def bytes_of_pixels(job: Job, backbone: Backbone, n: int) -> int:
-    """Return the least bytes of n stored images; those that are not square take more."""
+    """Return the bytes of n stored images that are square; others take more."""
     side = backbone.spec.shorter_side
     return n * bytes_of(side, side)
-
-
-def free_disk(job: Job) -> int:
-    """Return the free bytes of the disk that the job's cache is on."""
-    return shutil.disk_usage(existing_folder(job.cache)).free
-
-
-def existing_folder(folder: Path) -> Path:
-    """Return a folder, or the nearest one above it that exists."""
-    return next(each for each in (folder.absolute() / "_").parents if each.is_dir())

@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 from numpy.typing import NDArray
 
-from sortal.config import UNLABELLED, Reading, from_keywords
+from sortal.config import UNLABELLED_FOLDER, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
 from sortal.images.class_names import as_name
@@ -140,8 +140,8 @@ def _folder_names(folders: Sequence[Path], files: Sequence[str], unlabelled: str
     """Return the folder that each file is in; None for unlabelled images."""
     within = [normalize("NFC", name.partition("/")[0]) if "/" in name and are_classes else None for name in files]
     there = {name for name in within if name is not None}
-    if unlabelled == UNLABELLED:
-        nameless = {name for name in there if name.casefold() in (UNLABELLED, "unlabeled")}
+    if unlabelled == UNLABELLED_FOLDER:
+        nameless = {name for name in there if name.casefold() in (UNLABELLED_FOLDER, "unlabeled")}
     else:
         nameless = {normalize("NFC", unlabelled.rstrip("/"))}
         inside = (each for folder in folders for each in folder.iterdir())

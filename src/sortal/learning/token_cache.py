@@ -2,8 +2,6 @@
 
 import math
 import os
-import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,27 +16,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import views
+from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder, KeptTokens, prefetch, views_at_once
-from sortal.learning.views import Crops, Keys, Rows
+from sortal.learning.views import Crops, Keys, RowNumbers
 from sortal.system import cache
 from sortal.system.files import writing
-from sortal.system.mapping import check_whole
+from sortal.system.mapped_arrays import check_whole
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import regular
+from sortal.system.resources import free_disk, free_memory
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
 
 Where = Literal["device", "memory", "file"]
 Mask = NDArray[np.bool_]
-COMMIT = 10.0  # seconds between marks of a file; a kill loses at most the tokens since
-PIECE = 256  # crops per batch
-MARGIN = 2**28  # bytes to leave free on the disk
-TOKENS, MARK = "tokens.bf16", "tokens.json"
+TOKENS_AT_ONCE = 256  # crops per batch
+DISK_MARGIN = 2**28  # bytes to leave free on the disk
+TOKENS, TOKEN_MARK = "tokens.bf16", "tokens.json"
 TOKEN_FILE = f"The file {TOKENS} in the cache of the run"
-CGROUP = ("memory.max", "memory.current", "memory.stat")  # of the container, in bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +69,7 @@ class TokenPlan:
 def plan_tokens(n_bytes: int, budget: Budget, device: torch.device, folder: Path | None) -> TokenPlan:
     """Choose the fastest place with enough space, or a file if that comes first."""
     file = TokenPlan(n_bytes, "file")
-    fits_file = folder is not None and n_bytes <= min(budget.disk, _free_disk(folder) - MARGIN)
+    fits_file = folder is not None and n_bytes <= min(budget.disk, _free_disk(folder) - DISK_MARGIN)
     if fits_file and budget.file_first:
         return file
     if n_bytes <= available_bytes(budget, device):
@@ -97,35 +94,11 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else free_memory()
 
 
-def free_memory() -> int:
-    """Return the bytes of memory that are available on this machine and in its container."""
-    return min(_free_in_machine(), _free_in_container())
-
-
-def _free_in_container() -> int:
-    try:
-        limit, used, kinds = (Path("/sys/fs/cgroup", name).read_text(encoding="ascii") for name in CGROUP)
-        of_kind = dict(line.split() for line in kinds.splitlines())
-        cached = int(of_kind["active_file"]) + int(of_kind["inactive_file"])  # reclaimable
-        return max(int(limit) - int(used) + cached, 0)
-    except (OSError, ValueError, KeyError):  # no container, or its limit is "max"
-        return sys.maxsize
-
-
-def _free_in_machine() -> int:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":") for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2) if hasattr(os, "sysconf") else 2**32
-
-
 def _free_disk(folder: Path) -> int:
     """Return the free disk space plus that of an existing token file, which is resumed or overwritten."""
     file = folder / TOKENS
     held = getattr(file.stat(), "st_blocks", 0) * 512 if file.is_file() else 0
-    return shutil.disk_usage(folder).free + held
+    return free_disk(folder) + held
 
 
 @dataclass(frozen=True)
@@ -159,7 +132,7 @@ class CachedTokens:
     """Tokens of a few views per image, computed once and cached in bfloat16."""
 
     tokens: Tensor  # (images, views, ...)
-    slot: Rows  # (n,), the place of each row of the store in `tokens`; −1 without tokens
+    slot: RowNumbers  # (n,), the place of each row of the store in `tokens`; −1 without tokens
     keys: Keys  # (n,)
     seed: int
     device: torch.device  # to stream to
@@ -170,7 +143,7 @@ class CachedTokens:
         return self.slot[draws.rows] >= 0
 
     def stream(self, draws: Draws, epoch: int, chosen: Mask | None = None) -> Iterator[Tensor]:
-        """Yield what `LiveViews.stream` yields, of cached views."""
+        """Yield the same as `LiveViews.stream`, from cached views."""
         n_views = self.tokens.shape[1]
         flat = self.tokens.flatten(0, 1)
         keys, times = self.keys[draws.rows.ravel()], draws.times.ravel()
@@ -196,8 +169,8 @@ class CachedTokens:
 InputSource = LiveViews | CachedTokens
 
 
-def _by_step(views_of: Iterable[Rows], chosen: Mask | None) -> Iterator[Rows]:
-    """Yield the entries of each step, those of first views (steps, batch_size), then of second; only those `chosen`."""
+def _by_step(views_of: Iterable[RowNumbers], chosen: Mask | None) -> Iterator[RowNumbers]:
+    """Yield the entries of each step: those of first views, then those of second views; only those `chosen`."""
     for step, (first, second) in enumerate(zip(*views_of, strict=True)):
         which = slice(None) if chosen is None else chosen[step]
         yield np.concatenate([first[which], second[which]])
@@ -205,7 +178,7 @@ def _by_step(views_of: Iterable[Rows], chosen: Mask | None) -> Iterator[Rows]:
 
 @dataclass(eq=False)
 class SharedTokens:
-    """Tokens that several trainings on the same images and views use one after the other; a file is in `folder`."""
+    """Tokens that several training runs on the same images share, one after the other; a file is in `folder`."""
 
     folder: Path
     key: str = ""  # of the tokens that are held
@@ -234,8 +207,8 @@ def token_shape(backbone: Backbone) -> tuple[int, ...]:
 
 
 def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[np.int16], int, Callable[[int], None]]:
-    """Open the token file: its tokens, how many views are done, and a function that commits a number of views."""
-    file, mark, size = folder / TOKENS, folder / MARK, 2 * math.prod(shape)
+    """Open the token file; return its tokens, the number of views done, and a function that commits such a number."""
+    file, mark, size = folder / TOKENS, folder / TOKEN_MARK, 2 * math.prod(shape)
     done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
     if not done:
         mark.unlink(missing_ok=True)
@@ -264,7 +237,7 @@ def _read_mark(mark: Path, key: str, total: int) -> int:
 def cache_tokens(
     trunk: FrozenEncoder,
     store: PixelStore,
-    rows: Rows,
+    rows: RowNumbers,
     *,
     n_views: int,
     flip: bool,
@@ -291,7 +264,7 @@ def cache_tokens(
         tokens = torch.empty(shape, dtype=torch.bfloat16, device=trunk.compute.device if where == "device" else "cpu")
 
     def crops(begin: int) -> Iterator[Crops]:
-        piece = views_at_once(trunk.backbone, PIECE)
+        piece = views_at_once(trunk.backbone, TOKENS_AT_ONCE)
         for start in range(begin, total, piece):
             at = np.arange(start, min(start + piece, total))
             of, number = rows[at // n_views], at % n_views
@@ -304,7 +277,7 @@ def cache_tokens(
                 check_whole(mapped, TOKEN_FILE)
             tokens[done : done + len(part)] = part.to(torch.bfloat16)
             done += len(part)
-            if commit is not None and (monotonic() - committed > COMMIT or done == total):
+            if commit is not None and (monotonic() - committed > frozen.COMMIT_SECONDS or done == total):
                 commit(done)
                 committed = monotonic()
             runtime.progress("Computing tokens", done, total)
@@ -318,6 +291,6 @@ def cache_tokens(
 
 def delete_tokens(folder: Path) -> None:
     """Delete the token file of a folder."""
-    for name in (TOKENS, MARK):
+    for name in (TOKENS, TOKEN_MARK):
         with suppress(OSError):
             (folder / name).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """The decisions of two people about the same run, joined by their outcome; contradictions are left for people."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -9,32 +9,20 @@ import numpy as np
 
 from sortal.errors import InputError
 from sortal.images.review_states import SEEN, SETTLED, ReviewState
-from sortal.reviews.actions import (
-    Accept,
-    Change,
-    Contents,
-    Create,
-    Grow,
-    Keep,
-    Merge,
-    Move,
-    Refit,
-    Reject,
-    Rename,
-    Split,
-)
+from sortal.reviews import actions
+from sortal.reviews.actions import Change, Contents, Create, Merge, Move, Split
 from sortal.reviews.history import Decision, Review, Step
 from sortal.reviews.journal import append, read, replay
 from sortal.reviews.loading import locked_run
 from sortal.runs.confidence import Ints
 from sortal.runs.run import DECISIONS, Run
 
-ELSEWHERE = "Here these images were put elsewhere."  # why a decision is disputed
-CONFIRMED = "Here these images were confirmed."
-REFITTED = "A refit depends on all decisions before it. Refit again here."
-MISSING = "A category does not exist here."
-APART = "Here they are kept apart."
-UNDONE = "They undid a decision that still stands here."
+PUT_ELSEWHERE = "Here these images were put elsewhere."  # why a decision is disputed
+WERE_CONFIRMED = "Here these images were confirmed."
+REFIT_AGAIN = "A refit depends on all decisions before it. Refit again here."
+NOT_HERE = "A category does not exist here."
+KEPT_APART = "Here they are kept apart."
+STILL_STANDS = "They undid a decision that still stands here."
 
 
 def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
@@ -48,34 +36,37 @@ def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
         mine, theirs = read(folder / DECISIONS, run.facts), read(other, run.facts)
         if not theirs:
             raise InputError(f"There are no decisions in {str(other)!r}.")
-        replay(run, theirs, other)  # refuses what does not follow from this run
-        lines = join(run, mine, theirs)
+        lines = join(run, mine, theirs, other)
         if lines:
             append(folder / DECISIONS, run.facts, lines)
     return lines, replay(run, [*mine, *lines]).words[len(mine) :]
 
 
-def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> list[Decision]:
+def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision], other: Path | None = None) -> list[Decision]:
     """Return the lines that bring another person's journal about the same run, as it was sorted, into mine.
 
     What they settled in the end, image by image, is settled here if I said nothing of it. Names, merges and what is to
     be kept follow likewise. What contradicts a decision of mine that they do not know is disputed: it changes nothing.
+    A line of theirs that does not follow from the run is refused; it is in the file `other`.
     """
-    return _Joining(run, mine, theirs).lines
+    joining = _Joining(replay(run, mine), replay(run, theirs, other), {line.key: line for line in theirs})
+    joining.take_over({_origin(line.key) for line in mine})
+    return joining.lines
 
 
 class _Joining:
     """Two reviews of one run: `ours`, which takes over what is in `theirs`, and the lines that do so."""
 
-    def __init__(self, run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> None:
-        self.run, self.ours, self.theirs = run, replay(run, mine), replay(run, theirs)
-        self.lines, self.by_key = list[Decision](), {line.key: line for line in theirs}
-        have = {_origin(line.key) for line in mine}
-        known = {_origin(step.key) for step in self.theirs.done}
-        unknown = [step for step in self.ours.done if _origin(step.key) not in known]  # to them
-        self.opinion = _last_steps(self.ours, unknown) >= 0  # (n,) images that I said something of
-        self.renamed = {step.change.category for step in unknown if isinstance(step.change, Rename)}
-        self.named = dict(_names_given(self.ours.done))
+    def __init__(self, ours: Review, theirs: Review, their_lines: Mapping[str, Decision]) -> None:
+        self.ours, self.theirs, self.their_lines, self.lines = ours, theirs, their_lines, list[Decision]()
+        known = {_origin(step.key) for step in theirs.done}
+        unknown = [step for step in ours.done if _origin(step.key) not in known]  # to them
+        self.opinion = _last_steps(ours, unknown) >= 0  # (n,) images that I said something of
+        self.renamed = {step.change.category for step in unknown if isinstance(step.change, actions.Rename)}
+        self.named = dict(_names_given(ours.done))
+
+    def take_over(self, have: Collection[str]) -> None:
+        """Take over what they decided, but for the decisions with these keys, and note what they undid."""
         last = _last_steps(self.theirs, self.theirs.done)
         for number, step in enumerate(self.theirs.done):
             if _origin(step.key) not in have:
@@ -83,28 +74,27 @@ class _Joining:
         for step in self.ours.done:
             undo = self.theirs.undone_by.get(step.key)
             if undo is not None and undo not in have:
-                self.lines.append(replace(self.by_key[undo], disputed=UNDONE))
+                self.lines.append(replace(self.their_lines[undo], disputed=STILL_STANDS))
 
     def _take_over(self, step: Step, rows: Ints) -> None:
         """Take over a step of theirs; `rows` are the images that it is the last to say something of."""
         match step.change:
-            case Rename(category=category, name=name):
+            case actions.Rename(category=category, name=name):
                 self._rename(step, category, name)
             case Merge(categories=ids):
-                into = tuple(dict.fromkeys(each for each in map(self._here, ids) if each is not None))
+                into = self._all_here(ids)
                 apart = any(other in self.ours.categories[one].apart for one, other in combinations(into, 2))
                 if len(into) > 1:
-                    self._add(step, Merge(categories=into), APART if apart else "")
-            case Keep(categories=ids):
-                kept = tuple(dict.fromkeys(each for each in map(self._here, ids) if each is not None))
-                if len(kept) == len(ids):
-                    self._add(step, Keep(categories=kept))
+                    self._add(step, Merge(categories=into), KEPT_APART if apart else "")
+            case actions.Keep(categories=ids):
+                if len(kept := self._all_here(ids)) == len(ids):
+                    self._add(step, actions.Keep(categories=kept))
             case Split(images=images, category=category) if category in self.theirs.categories:
                 rows = self.ours.rows_of(images)
                 self._place(step, category, rows[~self.opinion[rows]], new=Split)
-                self._place(step, category, rows[self.opinion[rows]], ELSEWHERE)
-            case Refit():
-                self._add(step, step.change, REFITTED)
+                self._place(step, category, rows[self.opinion[rows]], PUT_ELSEWHERE)
+            case actions.Refit():
+                self._add(step, step.change, REFIT_AGAIN)
             case _:
                 for category in dict.fromkeys(self.theirs.category[rows].tolist()):
                     self._settle(step, category, rows[self.theirs.category[rows] == category])
@@ -117,7 +107,7 @@ class _Joining:
             return
         if (now := self.ours.categories[own].name) != name:
             reason = f"Here it was renamed to {now!r}." if own in self.renamed else ""
-            self._add(step, Rename(category=own, name=name), reason)
+            self._add(step, actions.Rename(category=own, name=name), reason)
 
     def _settle(self, step: Step, category: int, rows: Ints) -> None:
         """Settle images in a category as they are there; what I have put elsewhere is disputed."""
@@ -127,13 +117,13 @@ class _Joining:
         is_here = ours.category[seen] == self._here(category)
         self._place(step, category, seen[~is_here])
         if confirmed := self._contents(seen[is_here & ~np.isin(ours.reviewed[seen], SEEN)]):
-            self._add(step, Accept(images=confirmed))
+            self._add(step, actions.Accept(images=confirmed))
         own, grown = self._here(category), unseen[~ours.settled[unseen]]
         if own is None:
-            self._place(step, category, grown, MISSING)
+            self._place(step, category, grown, NOT_HERE)
         elif len(grown):
-            self._add(step, Grow(category=own, seen=(), unseen=self._contents(grown), wrong=()))
-        self._place(step, category, rows[against & np.isin(states, SETTLED)], ELSEWHERE)
+            self._add(step, actions.Grow(category=own, seen=(), unseen=self._contents(grown), wrong=()))
+        self._place(step, category, rows[against & np.isin(states, SETTLED)], PUT_ELSEWHERE)
 
     def _place(
         self, step: Step, category: int, rows: Ints, reason: str = "", *, new: type[Create | Split] = Create
@@ -151,7 +141,9 @@ class _Joining:
     def _reject(self, step: Step, rows: Ints) -> None:
         """Reject images from every category that they were rejected from there; what I have settled is disputed."""
         ours = self.ours
-        barred = {(content, self._here(category)) for content, category in self.theirs.rejected - self.run.rejected}
+        barred = {
+            (content, self._here(category)) for content, category in self.theirs.rejected - self.ours.base.rejected
+        }
         settled = self.opinion & np.isin(ours.reviewed, SETTLED)
         while len(rows):
             category = int(ours.category[rows[0]])
@@ -159,17 +151,17 @@ class _Joining:
             part, rows = rows[here], rows[~here]
             wrong = [content for content in self._contents(part) if (content, category) in barred]
             if wrong:
-                reason = CONFIRMED if settled[part[0]] else ""
-                if self._add(step, Reject(images=tuple(wrong), category=category), reason):
+                reason = WERE_CONFIRMED if settled[part[0]] else ""
+                if self._add(step, actions.Reject(images=tuple(wrong), category=category), reason):
                     rows = np.concatenate([rows, part])  # where they are now may be wrong as well
 
     def _here(self, category: int) -> int | None:
         """Return the category here that one of theirs is, or was merged into; None if there is none.
 
-        One that they have created is the one here that has got its name, or a name that it had.
+        One that they have created is the one here that was given its name, or a name that it had.
         """
         own: int | None = category
-        if category >= self.run.facts.next_id:
+        if category >= self.ours.base.facts.next_id:
             others = {each.name for each in self.theirs.categories.values() if each.id != category}
             names = [name for name, each in _names_given(self.theirs.done) if each == category and name not in others]
             own = next((self.named[name] for name in reversed(names) if name in self.named), None)
@@ -178,13 +170,16 @@ class _Joining:
                 own = step.change.categories[0]
         return own if own in self.ours.categories else None
 
+    def _all_here(self, ids: Iterable[int]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(own for own in map(self._here, ids) if own is not None))
+
     def _contents(self, rows: Ints) -> Contents:
         return tuple(dict.fromkeys(self.ours.contents_of(rows.tolist())))
 
     def _add(self, step: Step, change: Change, reason: str = "") -> bool:
         """Add a line, which is disputed if there is a reason or it is impossible here; tell whether it is not."""
         number = sum(_origin(line.key) == _origin(step.key) for line in self.lines)
-        line = replace(self.by_key[step.key], key=f"{step.key}.{number}" if number else step.key, action=change)
+        line = replace(self.their_lines[step.key], key=f"{step.key}.{number}" if number else step.key, action=change)
         if not reason:
             try:
                 self.ours.take(change, line.key)
@@ -205,13 +200,10 @@ def _names_given(steps: Sequence[Step]) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     for step in steps:
         match step.change:
-            case Create(category=category, name=name) | Split(category=category, name=name):
-                found.append((name, category))
-            case Rename(category=category, name=name):
-                found.append((name, category))
-            case Refit(categories=categories, names=names):
-                new = sorted({*categories} - {*step.former.categories})
-                found += zip(names, new, strict=True)
+            case Create() | Split() | actions.Rename() as naming:
+                found.append((naming.name, naming.category))
+            case actions.Refit() as refit:
+                found += zip(refit.names, sorted({*refit.categories} - {*step.former.categories}), strict=True)
     return found
 
 
@@ -219,7 +211,7 @@ def _last_steps(review: Review, steps: Sequence[Step]) -> Ints:
     """Return the number (n,) of the last of some steps that said something of an image; −1 without one."""
     last = np.full(len(review.category), -1)
     for number, step in enumerate(steps):
-        if not isinstance(step.change, Merge | Split | Refit):
+        if not isinstance(step.change, Merge | Split | actions.Refit):
             last[step.former.rows] = number
     found: Ints = np.where(review.reviewed == ReviewState.OPEN, -1, last)  # an audit may have opened some again
     return found

@@ -19,11 +19,10 @@ from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
 from sortal.system.open_folder import Identity, open_held
-from sortal.system.regular_files import open_regular, parse_json, read_regular
+from sortal.system.regular_files import check_size, parse_json, read_regular
 
-FORMAT = "sortal decisions 1"
+JOURNAL_FORMAT = "sortal decisions 1"
 FIRST_LINE = 2  # number of the first line with a decision, after the header
-LONGEST_HEADER = 4096  # bytes of the first line at most
 
 
 def decide(action: Action, by: str | None = None) -> Decision:
@@ -45,6 +44,20 @@ def run_key(facts: RunFacts) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
 
+def replay(run: Run, lines: Iterable[Decision], path: Path | None = None) -> Review:
+    """Return the review of a run, as sorted, after all lines of a journal, which anyone may have written.
+
+    InputError names the line that cannot be carried out, and the file: `path`, or that of the run.
+    """
+    review = Review(run)
+    for number, line in enumerate(lines, start=FIRST_LINE):
+        try:
+            review.follow(line)
+        except InputError as error:
+            raise _damaged(path or run.folder / DECISIONS, number, error) from error
+    return review
+
+
 # The file
 
 
@@ -60,8 +73,8 @@ def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
     if not found:
         return ()
     header, *rest = found
-    if header.get("format") != FORMAT:
-        raise InputError(f"Decisions must be a file that begins with {FORMAT!r}, got {str(path)!r}, which does not.")
+    if header.get("format") != JOURNAL_FORMAT:
+        raise InputError(f"Decisions must begin with {JOURNAL_FORMAT!r}, but {str(path)!r} does not.")
     if header.get("run") != run_key(facts):
         raise _foreign(path)
     return tuple(_read_decision(path, number, each) for number, each in enumerate(rest, start=FIRST_LINE))
@@ -109,13 +122,16 @@ def append(
     try:
         opened, new = _open(path, folder, after)
         with os.fdopen(opened, "ab+", buffering=0) as file:
-            end = _whole_lines(file)
+            check_size(path, opened, file.seek(0, os.SEEK_END))
+            file.seek(0)
+            before = file.read()
+            end = before.rfind(b"\n") + 1  # what follows the last whole line was torn by a crash
             if after not in (None, end):
                 raise _changed(path)
-            if end:
-                _check_header(path, file, facts)
-            else:
-                text = f"{json.dumps({'format': FORMAT, 'run': run_key(facts)})}\n{text}"
+            if not end:
+                text = f"{json.dumps({'format': JOURNAL_FORMAT, 'run': run_key(facts)})}\n{text}"
+            elif _read_line(path, 1, before[: before.index(b"\n")]).get("run") != run_key(facts):
+                raise _foreign(path)
             try:
                 file.truncate(end)
                 content = memoryview(text.encode("ascii"))
@@ -146,14 +162,6 @@ def _open(path: Path, folder: Identity | None, after: int | None) -> tuple[int, 
         return open_held(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, folder), True
 
 
-def _check_header(path: Path, file: Any, facts: RunFacts) -> None:
-    """Raise InputError unless an open journal is about the run of these facts."""
-    file.seek(0)
-    header = _read_line(path, 1, file.readline(LONGEST_HEADER))
-    if header.get("run") != run_key(facts):
-        raise _foreign(path)
-
-
 def _changed(path: Path) -> InputError:
     return InputError(
         f"The decisions in {str(path)!r} must not be changed during a review, but were. The decision is not saved; "
@@ -164,23 +172,9 @@ def _changed(path: Path) -> InputError:
 def length(path: Path) -> int:
     """Return the length of a journal up to the end of its last whole line; 0 if there is none."""
     try:
-        with open_regular(path) as file:
-            return _whole_lines(file)
+        return read_regular(path).rfind(b"\n") + 1
     except OSError:
         return 0
-
-
-def _whole_lines(file: Any) -> int:
-    """Return the length of a file up to the end of its last whole line."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - 2**16)
-        file.seek(start)
-        at = file.read(end - start).rfind(b"\n")
-        if at >= 0:
-            return int(start + at + 1)
-        end = start
-    return 0
 
 
 def archive_name(folder: Path) -> str:
@@ -190,17 +184,3 @@ def archive_name(folder: Path) -> str:
     while (folder / f"{stem}-{number}.{suffix}").exists():
         number += 1
     return f"{stem}-{number}.{suffix}"
-
-
-def replay(run: Run, lines: Iterable[Decision], path: Path | None = None) -> Review:
-    """Return the review of a run, as sorted, after all lines of a journal, which anyone may have written.
-
-    InputError names the line that cannot be carried out, and the file: `path`, or that of the run.
-    """
-    review = Review(run)
-    for number, line in enumerate(lines, start=FIRST_LINE):
-        try:
-            review.follow(line)
-        except InputError as error:
-            raise _damaged(path or run.folder / DECISIONS, number, error) from error
-    return review

@@ -1,11 +1,12 @@
 """A review in progress: the state that pages see, and decisions that are on disk before they count."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sortal.errors import InputError
 from sortal.images.originals import FILE_STATES, Originals
@@ -15,20 +16,20 @@ from sortal.reviews import growing, journal
 from sortal.reviews.actions import Action, Grow, Refit, from_json
 from sortal.reviews.history import Decision, lower
 from sortal.reviews.questions import Advisor, Guide
-from sortal.reviews.state import NO_ROWS
+from sortal.reviews.state import NO_ROWS, ReviewedCategory
 from sortal.reviews.viewable import only_viewable
 from sortal.runs import projection
-from sortal.runs.categories import is_generated, rows_by
+from sortal.runs.categories import is_generated, nearest_first, rows_by
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.projection import Placer
-from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, Run
+from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, CategoryKind, Run, sizes_of
 from sortal.system.open_folder import check_folder, identity_of
 from sortal.system.text import readable
 
-TYPICAL = 8  # images on a card, and beside an image
-OTHERS = 40  # categories that a name is compared for
-NEAR = 4  # categories of each kind that are most similar to an image
-BLOCK = 2**14  # images that are compared at once
+CARD_IMAGES = 8  # images on a card, and beside an image
+MOST_NAMES_COMPARED = 40  # categories that a name is compared for
+MOST_NEAR = 4  # categories of each kind that are most similar to an image
+COMPARED_AT_ONCE = 2**14  # images that are compared at once
 
 
 class StaleError(Exception):
@@ -54,11 +55,9 @@ class Session:
         self._lock, self._drawing, self._advising = (threading.Lock() for _ in range(3))
         self._folder = identity_of(self.run.folder)
         self._guide = Guide(self.run, self.advisor, self.originals.state)
-        self._queue: dict[str, Any] = {}
         self._proposal: tuple[int, Refit] | None = None  # and the version that it is about
         self._places: tuple[Ints, Ints] | None = None
-        self._overview: dict[str, Any] = {}
-        self._about: dict[str, tuple[int, bytes]] = {}  # the version, and the state of files, of what is kept above
+        self._kept: dict[str, tuple[tuple[int, bytes], dict[str, Any]]] = {}  # with the version and states of files
         self._review = journal.replay(self.run, self.lines)
         self._length = journal.length(self.run.folder / DECISIONS)
         self._confidence: tuple[list[tuple[int, bool, float | None]], Ints, Floats] = (
@@ -154,45 +153,43 @@ class Session:
     def overview(self) -> dict[str, Any]:
         """Describe all categories, the progress and what to do next."""
         with self._lock:
-            if self._is_current("overview"):
-                return self._overview
-            review, a = self._review, self.run.assignments
-            sure, settled = self._sure(), self._review.settled
-            ids, rows = [*review.categories], rows_by(review.category)
-            centres, states = review.centres(ids), words_of(review.reviewed)
-            near = self._nearest_known(ids, centres)
-            categories = [
-                {**self._card(each, rows.get(each, NO_ROWS), centre, sure, settled), "near": near[each][:1]}
-                for each, centre in zip(ids, centres, strict=True)
-            ]
-            self._overview = {
-                "version": self.version,
-                "run": readable(self.run.folder.resolve().name),
-                "images": len(a),
-                "settled": int(settled.sum()),
-                "categories": categories,
-                "states": {word: states.count(word) for word in STATE_WORDS},
-                "undo": lower(review.done[-1].words) if review.done else None,
-                "redo": lower(review.undone[-1].words) if review.undone else None,
-                "free_name": review.free_name(),
-                "unseen": self._precision(),
-                "unsure_below": self.run.confidence.unsure_below,
-                "lost": self._lost(),
-            }
-            return self._overview
+            return self._current("overview", self._describe)
 
-    def _is_current(self, what: str) -> bool:
-        """Tell whether nothing has changed since the last call, neither decisions nor files."""
+    def _describe(self) -> dict[str, Any]:
+        review, members = self._review, rows_by(self._review.category)
+        categories, centres = [*review.categories.values()], review.centres([*review.categories])
+        cards, settled, sure = [], review.settled, self._sure()
+        for own, centre, near in zip(categories, centres, self._nearest("known", centres), strict=True):
+            card = self._card(own, members.get(own.id, NO_ROWS), centre, settled, sure)
+            cards.append({**card, "near": near[:1] if own.kind == NEW else []})
+        words = words_of(review.reviewed)
+        return {
+            "version": self.version,
+            "run": readable(self.run.folder.resolve().name),
+            "images": len(self.run.assignments),
+            "settled": int(settled.sum()),
+            "categories": cards,
+            "states": {word: words.count(word) for word in STATE_WORDS},
+            "undo": lower(review.done[-1].words) if review.done else None,
+            "redo": lower(review.undone[-1].words) if review.undone else None,
+            "free_name": review.free_name(),
+            "unseen": self._precision(),
+            "unsure_below": self.run.confidence.unsure_below,
+            "lost": self._lost(),
+        }
+
+    def _current(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what was made last time if neither decisions nor files have changed since, else make it again."""
         now = self.version, self.originals.state.tobytes()
-        before, self._about[what] = self._about.get(what), now
-        return before == now
+        if name not in self._kept or self._kept[name][0] != now:
+            self._kept[name] = now, make()
+        return self._kept[name][1]
 
     def _lost(self) -> dict[str, Any]:
         """Say how many files are gone or have changed, and name some."""
-        rows = np.flatnonzero(self.originals.state).tolist()
-        names = {row: self._file(row) for row in rows[:TYPICAL]}
+        rows = np.flatnonzero(self.originals.state)[:CARD_IMAGES].tolist()
         counts = {state: int((self.originals.state == at).sum()) for at, state in enumerate(FILE_STATES) if at}
-        return {**counts, "files": [*names.values()]}
+        return {**counts, "files": [self._file(row) for row in rows]}
 
     def words(self) -> dict[str, Any]:
         """Return the names that the person has given."""
@@ -200,12 +197,13 @@ class Session:
 
     def queue(self) -> dict[str, Any]:
         """Return what to ask next; questions that settle the most images per second come first."""
+
+        def ask() -> dict[str, Any]:
+            asked = self._guide.questions(self._review, self._sure())
+            return {"version": self.version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
+
         with self._lock:
-            if not self._is_current("queue"):
-                asked = self._guide.questions(self._review, self._sure())
-                items = [{**asdict(each), "worth": min(each.worth, 1e9)} for each in asked]
-                self._queue = {"version": self.version, "items": items}
-            return self._queue
+            return self._current("queue", ask)
 
     def grow(self, number: int, answers: str) -> dict[str, Any] | None:
         """Return the next page of a category that is being grown, and what the answers so far amount to."""
@@ -254,7 +252,7 @@ class Session:
             "version": version,
             "k": [len({*review.category.tolist()}), len(proposal.categories)],
             "moves": [
-                {"from": start, "to": end, "rows": moved[:TYPICAL], "images": len(moved)}
+                {"from": start, "to": end, "rows": moved[:CARD_IMAGES], "images": len(moved)}
                 for (start, end), moved in sorted(moves.items(), key=lambda item: -len(item[1]))
             ],
             "new": [{"id": each, "name": name} for each, name in zip(new, proposal.names, strict=True)],
@@ -265,37 +263,35 @@ class Session:
         with self._lock:
             if number not in self._review.categories:
                 return None
-            near = self._nearest_known([number], self._review.centres([number]))[number]
+            is_new = self._review.categories[number].kind == NEW
+            near = self._nearest("known", self._review.centres([number]))[0] if is_new else []
             if self.advisor is None or not self.advisor.words or not len(self._review.members(number)):
                 return {"near": near, "names": []}
-            others = [*self._review.categories][:OTHERS]
-            typical = {each: self._guide.typical(self._review, each, TYPICAL) for each in (number, *others)}
+            others = [*self._review.categories][:MOST_NAMES_COMPARED]
+            typical = {each: self._guide.typical(self._review, each, CARD_IMAGES) for each in (number, *others)}
         rows = {each: np.array(rows, dtype=np.int64) for each, rows in typical.items() if rows}
         with self._advising:
             return {"near": near, "names": self.advisor.names(rows[number], [*rows.values()])}
 
-    def _nearest_known(self, ids: Sequence[int], centres: Floats) -> dict[int, list[int]]:
-        """Return the known categories whose centres are nearest to these (k, d), for each that is new."""
-        known = [each.id for each in self._review.categories.values() if each.kind == KNOWN]
-        among = self._review.centres(known)
-        squared = (among**2).sum(axis=1) - 2 * centres @ among.T
-        order = np.argsort(squared, axis=1, kind="stable")[:, :NEAR]
-        kinds = {each.id: each.kind for each in self._review.categories.values()}
-        return {
-            each: [known[at] for at in row] if kinds[each] == NEW else []
-            for each, row in zip(ids, order.tolist(), strict=True)
-        }
+    def _nearest(self, kind: CategoryKind, points: Floats) -> list[list[int]]:
+        """Return the categories of a kind whose centres are nearest to each of the points (m, d), the nearest first."""
+        ids = [each.id for each in self._review.categories.values() if each.kind == kind]
+        centres = self._review.centres(ids)
+        squared = (centres**2).sum(axis=1) - 2 * points @ centres.T
+        return [[ids[at] for at in row] for row in np.argsort(squared, axis=1, kind="stable")[:, :MOST_NEAR].tolist()]
 
     def category(self, number: int, order: str) -> dict[str, Any] | None:
         """List the images of a category, all of them, in an order; None if there is no such category."""
         with self._lock:
             if number not in self._review.categories:
                 return None
-            rows, sure = self._review.members(number), self._sure()
-            key = sure[rows] if order == "doubt" else self._distance(self._review.centres([number])[0], rows)
-            if order == "doubt":  # what a person has settled comes last
-                key = key + 2 * self._review.settled[rows]
-            return {"version": self.version, "id": number, **self._rows(rows[np.argsort(key, kind="stable")])}
+            rows = self._review.members(number)
+            if order == "doubt":
+                doubt = self._sure()[rows] + 2 * self._review.settled[rows]  # what a person has settled comes last
+                rows = rows[np.argsort(doubt, kind="stable")]
+            else:
+                rows = nearest_first(self.run.features, rows, self._review.centres([number])[0])
+            return {"version": self.version, "id": number, **self._rows(rows)}
 
     def images(self, rows: Ints) -> dict[str, Any]:
         """Describe images."""
@@ -305,22 +301,22 @@ class Session:
     def near(self, row: int) -> dict[str, Any]:
         """Return the categories and the images that are most similar to an image, the most similar first."""
         x = self.run.features
-        squared = [((each - x[row]) ** 2).sum(axis=1) for each in np.split(x, range(BLOCK, len(x), BLOCK))]
+        squared = [
+            ((each - x[row]) ** 2).sum(axis=1)
+            for each in np.split(x, range(COMPARED_AT_ONCE, len(x), COMPARED_AT_ONCE))
+        ]
         nearest = np.argsort(np.concatenate(squared), kind="stable")
         with self._lock:
-            ids = [*self._review.categories]
-            distance = np.linalg.norm(self._review.centres(ids) - x[row], axis=1)
-            order = [ids[at] for at in np.argsort(distance, kind="stable").tolist()]
-            kinds = {each.id: each.kind for each in self._review.categories.values()}
-            found = {kind: [each for each in order if kinds[each] == kind][:NEAR] for kind in (KNOWN, NEW)}
-            return {"version": self.version, **found, **self._rows(nearest[nearest != row][:TYPICAL])}
+            point = np.asarray(x[[row]], dtype=np.float64)
+            found = {KNOWN: self._nearest("known", point)[0], NEW: self._nearest("new", point)[0]}
+            return {"version": self.version, **found, **self._rows(nearest[nearest != row][:CARD_IMAGES])}
 
     def map(self) -> dict[str, Any]:
         """Return where images are on the map, a sample of them if there are many, and their state."""
         with self._drawing:  # once, while others may decide
             if self._places is None:
                 a, seed = self.run.assignments, self.run.facts.settings.seed
-                rows = np.sort(projection.sample(a.category_id, a.distance, projection.POINTS, seed=seed))
+                rows = np.sort(projection.sample(a.category_id, a.distance, projection.MAP_POINTS, seed=seed))
                 x, folder = self.run.features[rows], self.run.cache / "map"
                 at = projection.coordinates(x, self.place, seed=seed, folder=folder)
                 self._places = rows, at
@@ -343,21 +339,23 @@ class Session:
     def _file(self, row: int) -> str:
         return readable(self.run.assignments.files[row])
 
-    def _card(self, number: int, rows: Ints, centre: Floats, sure: Floats, settled: Any) -> dict[str, Any]:
-        own, a = self._review.categories[number], self.run.assignments
-        free = rows[~settled[rows]]
+    def _card(
+        self, own: ReviewedCategory, rows: Ints, centre: Floats, settled: NDArray[np.bool_], sure: Floats
+    ) -> dict[str, Any]:
+        """Describe a category with these rows; `settled` (n,) and `sure` (n,) are of all images."""
+        open_ = sure[rows[~settled[rows]]]
         there = rows[self.originals.state[rows] == 0]
-        nearest = there[np.argsort(self._distance(centre, there), kind="stable")[:TYPICAL]]
+        nearest = nearest_first(self.run.features, there, centre)[:CARD_IMAGES]
         return {
-            "id": number,
+            "id": own.id,
             "name": readable(own.name),
             "kind": own.kind,
             "unnamed": own.kind == NEW and is_generated(own.name),
             "size": len(rows),
-            "labelled": int((a.status[rows] == LABELLED).sum()),
+            "labelled": int((self.run.assignments.status[rows] == LABELLED).sum()),
             "settled": int(settled[rows].sum()),
-            "unsure": int((sure[free] < self.run.confidence.unsure_below).sum()),
-            "confidence": round(float(sure[free].mean()), 3) if len(free) else None,
+            "unsure": int((open_ < self.run.confidence.unsure_below).sum()),
+            "confidence": round(float(open_.mean()), 3) if len(open_) else None,
             "typical": nearest.tolist(),
             "lost": len(rows) - len(there),
         }
@@ -365,8 +363,7 @@ class Session:
     def _precision(self) -> dict[str, Any]:
         """What is known of the images that were accepted unseen, overall and by category."""
         review = self._review
-        ids = np.unique(review.category[review.unseen]).tolist()
-        each = {number: asdict(review.precision([number])) for number in ids}
+        each = {number: asdict(review.precision([number])) for number in sizes_of(review.category[review.unseen])}
         return {"overall": asdict(review.precision()), "categories": each}
 
     def _sure(self) -> Floats:
@@ -378,7 +375,3 @@ class Session:
             sure = review.confidence()
             self._confidence = now, review.category.copy(), sure
         return np.where(review.settled & ~review.unseen, 1.0, sure)
-
-    def _distance(self, centre: Floats, rows: Ints) -> Floats:
-        found: Floats = np.linalg.norm(np.asarray(self.run.features[rows], dtype=np.float64) - centre, axis=1)
-        return found

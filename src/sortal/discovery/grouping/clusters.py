@@ -29,8 +29,8 @@ from sortal.runs.facts import KChoice, TriedK
 from sortal.system import cache
 from sortal.system.distributed import Processes
 from sortal.system.json_records import read_record
+from sortal.system.mapped_arrays import scratch
 from sortal.system.progress import Runtime
-from sortal.system.scratch import scratch
 
 SMOOTHINGS = 2  # rounds of averaging with neighbours
 
@@ -55,7 +55,7 @@ class Rows:
 
     @cached_property
     def key(self) -> tuple[str, int]:
-        """What both depend on, for the keys of caches: the last digits of averages depend on the machine."""
+        """What both depend on, for the keys of caches; averages differ in their last digits between machines."""
         return cache.hashed(self.x), self.neighbours
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from sortal import metrics
 from sortal.discovery.grouping import shared_kmeans
-from sortal.metrics import jaccard
 from sortal.runs.confidence import Features, Floats, Ints
+from sortal.runs.overlaps import jaccard
 from sortal.system.distributed import Processes
 
 SPLITS = 2  # of the unlabelled images into halves, each of which is clustered
@@ -52,7 +52,7 @@ def cluster_again(
 
 
 def _some_of_each(rows: Ints, labels: Ints, generator: np.random.Generator) -> Ints:
-    """Draw at most `MOST_REPEATED` labelled rows: as many of each class, as far as it has them, and at least one."""
+    """Draw at most `MOST_REPEATED` labelled rows: equally many of each class, or all it has, but at least one."""
     drawn = generator.permutation(rows)
     drawn = drawn[np.argsort(labels[drawn], kind="stable")]
     classes, starts, counts = np.unique(labels[drawn], return_index=True, return_counts=True)

@@ -14,13 +14,13 @@ from sortal.discovery.grouping import shared_kmeans
 from sortal.discovery.grouping.clusters import smooth
 from sortal.discovery.grouping.stability import cluster_again
 from sortal.errors import InputError
-from sortal.metrics import jaccard, match_by_overlap
 from sortal.reviews.actions import Refit
 from sortal.reviews.carrying import SAME_OVERLAP
 from sortal.reviews.history import Review
 from sortal.reviews.rejections import keep_away
-from sortal.runs.categories import free_names, positions
+from sortal.runs.categories import free_names, nearest_first, positions
 from sortal.runs.confidence import Features, Ints, stable_shares
+from sortal.runs.overlaps import jaccard, match_by_overlap
 from sortal.runs.run import sizes_of
 from sortal.system.distributed import Processes
 
@@ -66,8 +66,7 @@ def _anchors(review: Review) -> tuple[list[int], Ints]:
         sources = review.base.assignments.category_id[rows]
         for source in sizes_of(sources):
             part = rows[sources == source]
-            x = np.asarray(review.base.features[part], dtype=np.float64)
-            near = part[np.argsort(((x - x.mean(axis=0)) ** 2).sum(axis=1), kind="stable")]
+            near = nearest_first(review.base.features, part)
             missing = max(0, min(ANCHORS, len(part)) - int(settled[part].sum()))
             labels[near[~settled[near]][:missing]] = each.id
     if (labels >= 0).all():  # k-means needs something to place

@@ -15,7 +15,6 @@ lines appended to the index: a killed run resumes after the last of them and ove
 
 import json
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -37,8 +36,9 @@ from sortal.system.files import lock_folder, write_atomically, writing
 from sortal.system.open_folder import check_held, make_folder
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import regular
+from sortal.system.resources import free_disk
 from sortal.system.text import byte_sizes
-from sortal.system.workers import Conversation, ImageInput, JsonObject, WorkItem, run_workers
+from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
 
 PIXEL_FORMAT = 1  # of the pixels
 UNCOMMITTED_SECONDS = 2.0  # seconds between commits: the most work that a kill can lose
@@ -168,7 +168,7 @@ def _prepare(index: Index, settings: Settings, n_images: int, budget: int | None
 
 def stored_bytes(folder: Path) -> int:
     """Return the size of all pixel files of a store, under all settings."""
-    return sum(path.stat().st_size for path in folder.glob("**/*.bin"))
+    return sum(path.lstat().st_size for path in folder.glob("**/*.bin"))
 
 
 def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None:
@@ -179,7 +179,7 @@ def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None
             f"The pixel store in {str(folder)!r} must not exceed its budget of {limit}, and needs at least {total}. "
             f"Raise the budget, {WAY_OUT}."
         )
-    free = shutil.disk_usage(folder).free
+    free = free_disk(folder)
     if more > free - DISK_RESERVE:
         needed, found = byte_sizes(more + DISK_RESERVE, free)
         raise NoSpaceError(
@@ -264,7 +264,7 @@ class _Writer:
     close = commit
 
 
-def store_image(source: ImageInput, options: JsonObject) -> Conversation:
+def store_image(source: PathOrPixels, options: JsonObject) -> Conversation:
     """Read an image, ask for a place, and write its pixels there: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
     found: JsonObject = {"digest": decoding.digest(data)}

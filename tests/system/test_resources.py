@@ -1,0 +1,60 @@
+"""Free memory is that of the machine or its container; a new folder is on the disk of its parents."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sortal.system import resources
+
+MEMORY = "MemTotal:  32000000 kB\nMemFree:    100 kB\nMemAvailable:   1234 kB\nHugePages_Total:    0\n"
+PAGES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "free"),
+    [
+        (MEMORY, 1234 * 1024),
+        (None, PAGES // 2),
+        ("MemTotal: 5 kB\n", PAGES // 2),
+        ("MemAvailable: many kB\n", PAGES // 2),
+    ],
+)
+def test_free_memory_is_that_of_the_system_or_else_half_of_the_total(
+    monkeypatch: pytest.MonkeyPatch, meminfo: str | None, free: int
+) -> None:
+    def opened(*_: object, **__: object) -> io.StringIO:
+        if meminfo is None:
+            raise FileNotFoundError("/proc/meminfo")
+        return io.StringIO(meminfo)
+
+    assert 0 < resources.free_memory() <= PAGES
+    monkeypatch.setattr(resources, "CGROUP", ("none",) * 3)  # as outside of containers
+    monkeypatch.setattr(resources, "open", opened, raising=False)
+    assert resources.free_memory() == free
+    monkeypatch.delattr(os, "sysconf")
+    assert resources.free_memory() == (free if meminfo == MEMORY else 2**32)
+
+
+@pytest.mark.parametrize(("limit", "free"), [("1000", 520), ("400", 0), ("max", 10**6)])
+def test_the_free_memory_of_a_container_is_the_rest_of_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, free: int
+) -> None:
+    """600 bytes are used, of which 50 and 70 are file caches that can be reclaimed."""
+    written = {"max": limit, "current": "600", "stat": "anon 9\nactive_file 50\ninactive_file 70\n"}
+    for name, text in written.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(resources, "CGROUP", [tmp_path / name for name in written])
+    monkeypatch.setattr(resources, "_free_in_machine", lambda: 10**6)
+    assert resources.free_memory() == free
+
+
+def test_a_folder_that_will_be_made_is_on_the_disk_of_its_parents(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    (tmp_path / "file").touch()
+    for folder in (tmp_path, tmp_path / "a" / "b", tmp_path / "file"):
+        assert abs(resources.free_disk(folder) - free) < 2**30
