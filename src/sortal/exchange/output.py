@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sortal.errors import InputError, Remedy
-from sortal.exchange.format import Format, paths_of, write_json
+from sortal.exchange.format import ExportFormat, paths_of, write_json
 from sortal.images.exported import EXPORT_MARKER, ExportedRow
 from sortal.runs.run import Run
 from sortal.system.files import same_file, writing
@@ -18,7 +18,7 @@ OTHER = Remedy("choose another", out=...)
 
 @contextmanager
 def open_output(
-    out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: Format, *, force: bool
+    out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: ExportFormat, *, force: bool
 ) -> Iterator[Path]:
     """Yield the file to write, or a folder to fill, which is moved to `out` at the end. `out` must be a real path.
 
@@ -42,7 +42,7 @@ def open_output(
         ) from error
 
 
-def _check(out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: Format, force: bool) -> bool:
+def _check(out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: ExportFormat, force: bool) -> bool:
     """Refuse a destination where an export would do harm; return whether something there is to be replaced."""
     if format_.holds_images and (folder := image_folder_around(out, run)):
         raise InputError(

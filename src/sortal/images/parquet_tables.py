@@ -1,7 +1,6 @@
 """Parquet tables of anybody, read in a process of their own: a few bytes of such a file may stand for gigabytes.
 
-What it claims is compared with limits before anything is read, what it holds while it is read in batches, and the
-process may have only so much memory.
+What it holds is compared with limits while it is read in batches, and the process may have only so much memory.
 """
 
 import os
@@ -75,17 +74,14 @@ def _batches(path: str, options: JsonObject) -> Any:
         file = parquet.ParquetFile(opened, pre_buffer=False)
         header: list[str] = list(file.schema_arrow.names)
         wanted = _readable(file.schema_arrow, options)
-        most_rows, most_text = max(FEW_ROWS, size), max(LITTLE_TEXT, RATIO * size)
-        _check_rows(file.metadata.num_rows, most_rows)
-        _check_text(_claimed(file.metadata, wanted), most_text)
+        _check(file.metadata.num_rows, 0, size)
         rows = text = 0
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
             rows += batch.num_rows
-            _check_rows(rows, most_rows)
-            _check_text(text + batch.nbytes, most_text)
+            _check(rows, text + batch.nbytes, size)
             columns = [_cells(column) for column in batch.columns]
             text += sum(len(cell) if isinstance(cell, str) else 8 for cells in columns for cell in cells)
-            _check_text(text, most_text)
+            _check(rows, text, size)
             yield {"names": batch.schema.names, "columns": columns}
     return header
 
@@ -111,13 +107,6 @@ def _readable(schema: Any, options: JsonObject) -> list[str]:
     return [field.name for field in wanted if is_plain(field.type)]
 
 
-def _claimed(metadata: Any, columns: Collection[str]) -> int:
-    """Return how many bytes the columns have by their own account, before runs and repetitions are written out."""
-    groups = (metadata.row_group(at) for at in range(metadata.num_row_groups))
-    chunks = (group.column(at) for group in groups for at in range(group.num_columns))
-    return sum(each.total_uncompressed_size for each in chunks if each.path_in_schema in columns)
-
-
 def _cells(column: Any) -> Sequence[object]:
     """Return the cells of a batch as JSON has them; a text that many cells share is not copied."""
     from pyarrow import types
@@ -135,14 +124,13 @@ def _cells(column: Any) -> Sequence[object]:
     return cells
 
 
-def _check_rows(rows: int, most: int) -> None:
-    if rows > most:
-        raise InputError(f"has {rows:,} or more rows, but a Parquet file of its size has at most {most:,}. {CSV}")
-
-
-def _check_text(size: int, most: int) -> None:
-    if size > most:
-        has, limit = byte_sizes(size, most)
+def _check(rows: int, text: int, size: int) -> None:
+    """Refuse more rows, or more bytes of cells, than a file of this size has."""
+    most_rows, most_text = max(FEW_ROWS, size), max(LITTLE_TEXT, RATIO * size)
+    if rows > most_rows:
+        raise InputError(f"has {rows:,} or more rows, but a Parquet file of its size has at most {most_rows:,}. {CSV}")
+    if text > most_text:
+        has, limit = byte_sizes(text, most_text)
         raise InputError(f"has {has} or more in its cells, but a Parquet file of its size has at most {limit}. {CSV}")
 
 

@@ -174,7 +174,7 @@ def _from_table(
     prefixes: Sequence[str],
     images: Sequence[str],
     others: Sequence[str],
-    table: label_tables.LabelTable,
+    table: label_tables.LabelRows,
     how: Reading,
 ) -> ImageSet:
     table = _rows_about(table, folder, prefixes)
@@ -210,7 +210,7 @@ def _from_table(
     )
 
 
-def _rows_about(table: label_tables.LabelTable, folder: Path, prefixes: Sequence[str]) -> label_tables.LabelTable:
+def _rows_about(table: label_tables.LabelRows, folder: Path, prefixes: Sequence[str]) -> label_tables.LabelRows:
     """Return the rows of a table that are about these folders, with names relative to the one that all are in.
 
     A table that was exported from a run with images of several folders names the folder of each image by the end of its

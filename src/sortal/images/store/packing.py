@@ -56,15 +56,6 @@ class Team(Protocol):
         """Return the `value` of every process, in rank order."""
 
 
-class Alone(Team):
-    """A process of its own."""
-
-    rank, size = 0, 1
-
-    def gather_objects(self, value: Any) -> list[Any]:
-        return [value]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings(SettingsGroup):
     """The settings that, with its content, decide the pixels of an image."""
@@ -99,13 +90,13 @@ def pack(
     if budget is not None and not isinstance(budget, int):
         raise InputError(f"budget must be a whole number of bytes, got {budget!r}.")
     settings = settings or Settings()
-    team = team or Alone()
-    index = Index(Path(folder) / settings.key, team.rank)
+    rank, size = (team.rank, team.size) if team else (0, 1)
+    index = Index(Path(folder) / settings.key, rank)
     contents, items, stamps = _look_up(images, index)
-    items = [item for item in items if item.row % team.size == team.rank]
+    items = [item for item in items if item.row % size == rank]
     failures: dict[int, tuple[Reason, str]] = {}  # by row: why it could not be read this time
     tried: dict[str, int] = {}  # by content: the row that was to be stored
-    if items or (team.size > 1 and team.rank == 0):
+    if items or (size > 1 and rank == 0):
         sizes = {stamp[0] for stamp in stamps.values() if stamp} - {0}  # files of equal size may be copies
         _prepare(index, settings, len(sizes) if stamps else len(items), budget)
         waiting = "Waiting for another process that reads images"
@@ -122,10 +113,10 @@ def pack(
                         writer.add({**file, **result})
                     else:
                         failures[row] = (result["reason"], result["detail"])
-                    left = (len(items) - done) * team.size  # as if all processes were equally fast
+                    left = (len(items) - done) * size  # as if all processes were equally fast
                     runtime.progress("Reading images", max(len(images) - left, 0), len(images))
             tried = writer.places
-    if team.size > 1:
+    if team and size > 1:
         read = {item.row: contents[item.row] for item in items}
         for theirs, their_failures, their_tried in team.gather_objects((read, failures, tried)):
             failures |= their_failures
