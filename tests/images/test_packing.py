@@ -37,7 +37,7 @@ from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
 from sortal.system.progress import Progress, Runtime
 from sortal.system.text import byte_sizes
-from sortal.system.workers import Answer, ImageSource, JsonObject, WorkFunction, WorkItem, finish, run_workers
+from sortal.system.workers import Answerer, JsonObject, PathOrPixels, WorkFunction, WorkItem, finish, run_workers
 
 SMALL = Settings(shorter_side=16)
 SIZES = [3 * 16 * 24 + LENGTH, 3 * 24 * 16 + LENGTH, 3 * 16 * 16 + LENGTH]  # bytes of the images of fill(…, 3)
@@ -71,7 +71,7 @@ def fill(folder: Path, n: int) -> ImageSet:
     return read(folder)
 
 
-def expected(source: ImageSource, shorter_side: int = 16) -> NDArray[np.uint8]:
+def expected(source: PathOrPixels, shorter_side: int = 16) -> NDArray[np.uint8]:
     data = Path(source).read_bytes() if isinstance(source, str) else source
     return decoding.decode(data, shorter_side=shorter_side, draft=False).rgb
 
@@ -124,7 +124,7 @@ class Inline:
         self.done: list[tuple[str | int, str]] = []
 
     def __call__(
-        self, function: WorkFunction, items: Iterable[WorkItem], *, options: JsonObject, workers: Any, answer: Answer
+        self, function: WorkFunction, items: Iterable[WorkItem], *, options: JsonObject, workers: Any, answer: Answerer
     ) -> Results:
         for item in items:
             name = Path(item.source).name if isinstance(item.source, str) else item.row
@@ -448,7 +448,7 @@ def test_an_interrupt_commits_finished_images_and_ends_the_workers(
     assert inline.taken() == stored("002.png", "003.png")
 
 
-def open_once(source: ImageSource, options: JsonObject) -> Generator[JsonObject, JsonObject, JsonObject]:
+def open_once(source: PathOrPixels, options: JsonObject) -> Generator[JsonObject, JsonObject, JsonObject]:
     """Store an image, and count how often it is opened, hashed and decoded."""
     counts = {"opened": 0, "hashed": 0, "decoded": 0}
     real = decoding.digest, decoding.decode

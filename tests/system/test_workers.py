@@ -22,7 +22,7 @@ from support.worker_tasks import act, act_or_hang, answer_at_length, ask_and_ans
 from sortal.errors import InputError, SortalError
 from sortal.images.decoding import digest
 from sortal.system import workers
-from sortal.system.workers import ImageSource, JsonObject, WorkFunction, WorkItem, run_workers, worker_count
+from sortal.system.workers import JsonObject, PathOrPixels, WorkFunction, WorkItem, run_workers, worker_count
 
 NAMES = [
     "plain.jpg",
@@ -48,7 +48,7 @@ def _impatient() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def items(*sources: ImageSource) -> list[WorkItem]:
+def items(*sources: PathOrPixels) -> list[WorkItem]:
     return [WorkItem(row, source) for row, source in enumerate(sources)]
 
 
@@ -87,7 +87,7 @@ def test_every_row_gets_its_result_whatever_its_name_or_pixels(n: int) -> None:
     shapes = [(1, 1, 3), (300, 400, 3), (7, 5, 3), (1000, 900, 3)]
     arrays: list[NDArray[np.uint8]] = [generator.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
     arrays += [arrays[1][::2, ::-3], np.asfortranarray(arrays[2]), np.full((9, 10, 3), 10, np.uint8)]  # 10 ends lines
-    sent: dict[int, ImageSource] = {7: NAMES[0], 3: arrays[0], 99: NAMES[1]}
+    sent: dict[int, PathOrPixels] = {7: NAMES[0], 3: arrays[0], 99: NAMES[1]}
     sent |= dict(enumerate([*arrays, *NAMES, "unreadable"], start=100))
     found = all_of(act, [WorkItem(row, source) for row, source in sent.items()], n)
     assert [*found] == [*sent] if n == 1 else {*found} == {*sent}  # one worker gives results in order
@@ -165,7 +165,7 @@ def test_questions_are_answered_even_after_a_reply_crashed_a_process(n: int) -> 
 def test_crashes_are_reported_and_nothing_else_is_lost(n: int) -> None:
     """The first, the last, two in a row; the messages of one are not those of another."""
     white = np.full((300, 300, 3), 255, np.uint8)
-    sources_and_deaths: list[tuple[ImageSource, str | None]] = [
+    sources_and_deaths: list[tuple[PathOrPixels, str | None]] = [
         ("exit", "exited with code 3: the last words"),
         ("a", None),
         ("noisy", None),
@@ -224,7 +224,7 @@ def test_an_image_that_hangs_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_task_that_cannot_be_imported_is_reported(module: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only this process knows the module, or the function in it."""
 
-    def task(source: ImageSource, options: JsonObject) -> JsonObject:
+    def task(source: PathOrPixels, options: JsonObject) -> JsonObject:
         return {}
 
     task.__module__, task.__qualname__ = module, "task"

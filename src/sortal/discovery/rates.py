@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from sortal.config import Precision
+from sortal.config import FloatPrecision
 from sortal.discovery.job import Job
 from sortal.images import near_duplicates
 from sortal.images.check import check_stored
@@ -51,7 +51,7 @@ class Measurements:
 def measure(
     images: ImageSet,
     backbone: Backbone,
-    precision: Precision,
+    precision: FloatPrecision,
     runtime: Runtime,
     *,
     max_pixels: int,
@@ -99,7 +99,7 @@ def _spread(images: ImageSet, count: int) -> ImageSet:
     return images.select(mask)
 
 
-def measure_view(backbone: Backbone, store: PixelStore, precision: Precision) -> float:
+def measure_view(backbone: Backbone, store: PixelStore, precision: FloatPrecision) -> float:
     """Return the seconds of a view through the whole network."""
     compute = choose_compute(backbone.device, precision=precision, worthwhile=False)
     encoder, batch_size = FrozenEncoder(backbone, compute, whole=True), views_at_once(backbone, BATCH)

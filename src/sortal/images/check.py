@@ -19,7 +19,7 @@ from sortal.images.decoding import DIGEST, FACTS, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.system.progress import Runtime
-from sortal.system.workers import ImageSource, JsonObject, WorkItem, run_workers
+from sortal.system.workers import JsonObject, PathOrPixels, WorkItem, run_workers
 
 TINY = 32  # an image with a shorter side below this is tiny
 
@@ -101,7 +101,7 @@ def check_stored(images: ImageSet, store: PixelStore, *, runtime: Runtime = Runt
     return _health(images, store.digests, store.facts, thumbnails, store.quarantine, TINY, runtime)
 
 
-def examine(source: ImageSource, options: JsonObject) -> JsonObject:
+def examine(source: PathOrPixels, options: JsonObject) -> JsonObject:
     """Decode an image at reduced size and return the facts about it: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
     picture = decoding.decode(data, shorter_side=2 * near.SIDE, max_pixels=options["max_pixels"])

@@ -15,7 +15,7 @@ from typing import Any
 from sortal.errors import InputError, listing
 from sortal.system.regular_files import open_regular
 from sortal.system.text import byte_sizes
-from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
+from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
 
 BATCH = 512  # rows
 LONGEST = 2**17  # characters of a cell, as in CSV
@@ -45,7 +45,7 @@ def read(path: Path, columns: Collection[str], needed: Collection[str]) -> tuple
     raise InputError(result.get("problem") or f"cannot be read as Parquet: {result['detail']}. {CSV}")
 
 
-def read_batches(path: ImageSource, options: JsonObject) -> Conversation:
+def read_batches(path: PathOrPixels, options: JsonObject) -> Conversation:
     """In a worker: send the columns in batches, and return the header, or the problem."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # others reserve memory in advance
     import pyarrow

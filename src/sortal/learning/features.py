@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sortal.config import AUTO, Auto, Precision
+from sortal.config import AUTO, Auto, FloatPrecision
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack
@@ -96,7 +96,7 @@ def extract(
     normalise: bool = False,
     folder: str | os.PathLike[str] | None = None,
     batch_size: int = 256,
-    precision: Precision = AUTO,
+    precision: FloatPrecision = AUTO,
     compile: bool | Auto = AUTO,
     processes: Processes | None = None,
     kept: KeptTokens | None = None,

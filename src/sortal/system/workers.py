@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from sortal.errors import NO_SPACE, NO_TEMPORARY, InputError, SortalError, UnreadableError, no_space
 
-ImageSource: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
+PathOrPixels: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
 JsonObject: TypeAlias = dict[str, Any]
 Conversation: TypeAlias = Generator[JsonObject, JsonObject, JsonObject]  # yields questions, returns the result
-WorkFunction: TypeAlias = Callable[[ImageSource, JsonObject], JsonObject | Conversation]  # (source, options) -> result
-Answer: TypeAlias = Callable[[int, JsonObject], JsonObject]  # (row, question) -> reply
+WorkFunction: TypeAlias = Callable[[PathOrPixels, JsonObject], JsonObject | Conversation]  # (source, options) -> result
+Answerer: TypeAlias = Callable[[int, JsonObject], JsonObject]  # (row, question) -> reply
 
 IMAGE_PATIENCE = 300.0  # seconds for one image, after which its worker is killed
 MOST_WORKERS = 1024  # workers
@@ -42,7 +42,7 @@ class WorkItem(NamedTuple):
     """One image to process."""
 
     row: int
-    source: ImageSource
+    source: PathOrPixels
 
 
 def worker_count(workers: int | None) -> int:
@@ -62,7 +62,7 @@ def run_workers(
     *,
     options: Mapping[str, Any] | None = None,
     workers: int | None = None,
-    answer: Answer = lambda *_: {},
+    answer: Answerer = lambda *_: {},
 ) -> Generator[tuple[int, JsonObject]]:
     """Yield (row, result) as results arrive; the result of an unreadable image is its "reason" and "detail".
 
@@ -118,7 +118,7 @@ def run_workers(
 def _serve(
     start: "Callable[[], _Worker]",
     take: Callable[[], WorkItem | None],
-    answer: Answer,
+    answer: Answerer,
     put: Callable[[tuple[int, JsonObject]], None],
     stop: threading.Event,
 ) -> None:
@@ -247,7 +247,7 @@ def work() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # decoders may print, and must not print among the results
     stdin = sys.stdin.buffer
-    sources: queue.SimpleQueue[ImageSource | None] = queue.SimpleQueue()
+    sources: queue.SimpleQueue[PathOrPixels | None] = queue.SimpleQueue()
     replies: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
 
     def receive() -> None:
@@ -286,7 +286,7 @@ def work() -> None:
 
 
 def _process(
-    function: WorkFunction, source: ImageSource, options: JsonObject, ask: Callable[[JsonObject], JsonObject]
+    function: WorkFunction, source: PathOrPixels, options: JsonObject, ask: Callable[[JsonObject], JsonObject]
 ) -> str:
     try:
         result = function(source, options)

@@ -16,7 +16,7 @@ from sortal.images.store.packing import Settings
 from sortal.system.files import writing
 from sortal.system.open_folder import make_folder
 from sortal.system.temporary import temporary_folder
-from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers, worker_count
+from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers, worker_count
 
 POLL = 0.5  # seconds between looks at whether the reader was closed
 
@@ -92,7 +92,7 @@ class CropReader:
             return {"slot": slot}
 
 
-def crop_image(source: ImageSource, options: JsonObject) -> Conversation:
+def crop_image(source: PathOrPixels, options: JsonObject) -> Conversation:
     """Read an image, ask for a slot, and write its centre crop there: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
     found: JsonObject = {"digest": decoding.digest(data)}

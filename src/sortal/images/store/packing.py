@@ -38,7 +38,7 @@ from sortal.system.progress import Runtime
 from sortal.system.regular_files import regular
 from sortal.system.resources import free_disk
 from sortal.system.text import byte_sizes
-from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
+from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
 
 FORMAT = 1  # of the pixels
 COMMIT = 2.0  # seconds between commits: the most work that a kill can lose
@@ -273,7 +273,7 @@ class _Writer:
     close = commit
 
 
-def store_image(source: ImageSource, options: JsonObject) -> Conversation:
+def store_image(source: PathOrPixels, options: JsonObject) -> Conversation:
     """Read an image, ask for a place, and write its pixels there: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
     found: JsonObject = {"digest": decoding.digest(data)}

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sortal import metrics
-from sortal.metrics import Accuracy, Classes, Labels
+from sortal.metrics import Accuracy, ClassSet, Labels
 from sortal.research.figures import style
 from sortal.research.figures.plotting import plot
 from sortal.runs import curves
@@ -61,7 +61,7 @@ class SharedCluster:
     new_images: int
 
 
-def shared_clusters(truth: Labels, clusters: Labels, *, old: Classes) -> tuple[SharedCluster, ...]:
+def shared_clusters(truth: Labels, clusters: Labels, *, old: ClassSet) -> tuple[SharedCluster, ...]:
     """Return the clusters that legacy matching, unlike a single one, gives to an old and a new class, largest first."""
     chosen = set(old)
     pairs = list(zip(truth, clusters, strict=True))
