@@ -45,7 +45,7 @@ def run() -> int:
 def _leave_current_folder() -> None:
     """Import nothing from the current folder, here or in any child, unless it is named on PYTHONPATH.
 
-    It may be a stranger's. An empty entry on PYTHONPATH, which Python takes for the current folder, names nothing.
+    It may be a stranger's. Empty entries on PYTHONPATH, which Python takes for the current folder, are dropped.
     """
     if __name__ == "__main__" and not sys.flags.safe_path:
         del sys.path[0]  # where `python -m` looks first

@@ -17,7 +17,7 @@ from sortal.errors import InputError, quoted
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
 LIVE: Literal["live"] = "live"  # new views every epoch
-FloatPrecision = Literal["auto", "bf16", "float32"]
+Precision = Literal["auto", "bf16", "float32"]
 MethodName = Literal["gcd", "kmeans", "rankstats", "simgcd", "sortal", "uno"]
 Clustering = Literal["semi-supervised", "kmeans", "head"]
 EstimateOn = Literal["raw", "learned"]
@@ -224,7 +224,7 @@ class Training(SettingsGroup):
     validate_every: int = _setting(1, least=1)  # epochs
     chunks: int = _setting(1, least=1)
     seed: int = _setting(0, least=0, most=2**32 - 1)
-    precision: FloatPrecision = _setting(AUTO)
+    precision: Precision = _setting(AUTO)
     compile: bool | Auto = _setting(AUTO)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sortal.errors import InputError
 
 Labels: TypeAlias = Sequence[Hashable] | NDArray[Any]  # one label per row
-ClassSet: TypeAlias = Iterable[Hashable] | NDArray[Any]  # names of classes, in any order
+Classes: TypeAlias = Iterable[Hashable] | NDArray[Any]  # names of classes, in any order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Scores:
     k_error: float | None
 
 
-def accuracy(truth: Labels, clusters: Labels, *, old: ClassSet) -> Accuracy:
+def accuracy(truth: Labels, clusters: Labels, *, old: Classes) -> Accuracy:
     """Compute the accuracy under one optimal match of all clusters to all classes (GCD §4; "v2" in the authors' code).
 
     `truth` and `clusters` hold the class and the cluster of each image. `old` may name classes without images. Among
@@ -65,7 +65,7 @@ def accuracy(truth: Labels, clusters: Labels, *, old: ClassSet) -> Accuracy:
     return _accuracy(table.counts, _old_mask(old, table.classes))
 
 
-def legacy_accuracy(truth: Labels, clusters: Labels, *, old: ClassSet) -> Accuracy:
+def legacy_accuracy(truth: Labels, clusters: Labels, *, old: Classes) -> Accuracy:
     """Compute the accuracy under two matches, one for images of old classes and one for those of new ones (NCD; "v1").
 
     Optimistic, as a cluster may match both an old and a new class. `truth` and `clusters` hold the class and the
@@ -75,7 +75,7 @@ def legacy_accuracy(truth: Labels, clusters: Labels, *, old: ClassSet) -> Accura
     return _accuracy(table.counts, _old_mask(old, table.classes), legacy=True)
 
 
-def match(truth: Labels, clusters: Labels, *, old: ClassSet = ()) -> dict[Hashable, Hashable]:
+def match(truth: Labels, clusters: Labels, *, old: Classes = ()) -> dict[Hashable, Hashable]:
     """Return the match behind `accuracy`, from cluster to class; unmatched clusters are absent.
 
     `truth` and `clusters` hold the class and the cluster of each image; `old` names the old classes, which break ties.
@@ -88,7 +88,7 @@ def match(truth: Labels, clusters: Labels, *, old: ClassSet = ()) -> dict[Hashab
     return {table.clusters[i]: table.classes[j] for i, j in zip(rows.tolist(), columns.tolist(), strict=True)}
 
 
-def known_accuracy(truth: Labels, categories: Labels, *, old: ClassSet) -> float | None:
+def known_accuracy(truth: Labels, categories: Labels, *, old: Classes) -> float | None:
     """Compute the accuracy on old classes without a match: the fraction of their images whose category *is* the class.
 
     `truth` and `categories` hold the class and the category of each image; `old` names the old classes. The category of
@@ -108,7 +108,7 @@ def ari(truth: Labels, clusters: Labels) -> float | None:
     return _by_scikit_learn("adjusted_rand_score", _tabulate(_code(truth), clusters).counts)
 
 
-def evaluate(truth: Labels, clusters: Labels, *, old: ClassSet, categories: Labels | None = None) -> Scores:
+def evaluate(truth: Labels, clusters: Labels, *, old: Classes, categories: Labels | None = None) -> Scores:
     """Compute all metrics.
 
     `truth` and `clusters` hold the class and the cluster of each image; `old` names the old classes. `categories`, the
@@ -198,7 +198,7 @@ def _python_values(array: NDArray[Any]) -> list[Hashable]:
     return list(array) if array.dtype.kind in "mM" else list(array.tolist())
 
 
-def _old_mask(old: ClassSet, classes: Sequence[Hashable]) -> NDArray[np.bool_]:
+def _old_mask(old: Classes, classes: Sequence[Hashable]) -> NDArray[np.bool_]:
     """Return the mask of old classes, (classes,)."""
     if isinstance(old, str | bytes):
         raise InputError(f"old must be a collection of classes, got {old!r}. For one class, pass [{old!r}].")

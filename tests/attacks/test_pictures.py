@@ -141,7 +141,7 @@ def _check_all(trial: Trial, files: Mapping[str, tuple[bytes, str]], max_pixels:
 
 @pytest.mark.attack(most=1)
 def test_bombs(trial: Trial) -> None:
-    """Files that unfold to gigabytes, or to endless work, cost little of both."""
+    """Files that unpack to gigabytes, or take endless work to decode, cost little memory and time."""
     _check_all(trial, _bombs())
 
 

@@ -37,7 +37,7 @@ from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
 from sortal.system.progress import Progress, Runtime
 from sortal.system.text import byte_sizes
-from sortal.system.workers import Answerer, JsonObject, PathOrPixels, WorkFunction, WorkItem, finish, run_workers
+from sortal.system.workers import Answer, JsonObject, PathOrPixels, WorkFunction, WorkItem, finish, run_workers
 
 SMALL = Settings(shorter_side=16)
 SIZES = [3 * 16 * 24 + LENGTH, 3 * 24 * 16 + LENGTH, 3 * 16 * 16 + LENGTH]  # bytes of the images of fill(…, 3)
@@ -124,7 +124,7 @@ class Inline:
         self.done: list[tuple[str | int, str]] = []
 
     def __call__(
-        self, function: WorkFunction, items: Iterable[WorkItem], *, options: JsonObject, workers: Any, answer: Answerer
+        self, function: WorkFunction, items: Iterable[WorkItem], *, options: JsonObject, workers: Any, answer: Answer
     ) -> Results:
         for item in items:
             name = Path(item.source).name if isinstance(item.source, str) else item.row
@@ -348,7 +348,7 @@ def test_only_new_content_is_stored_and_appended(tmp_path: Path, folder: Path, s
 
 def pack_in_child(folder: str, store: str, fatal: int | None) -> None:
     """Pack with a commit after every image, and report progress; die before sync or rename number `fatal`."""
-    packing.COMMIT = 0
+    packing.UNCOMMITTED_SECONDS = 0
     vars(packing)["run_workers"] = Inline()
     count = count_operations(["fsync", "replace"], fatal)
     pack_small(read(folder), store, runtime=Runtime(progress=lambda *_: say("done")))
@@ -366,7 +366,7 @@ def test_a_run_killed_anywhere_resumes_where_it_stopped(
     unbroken = pixel_files(store)
     (operations,) = whole.each("operations")
     assert operations > 2 * n
-    for fatal in range(1, operations + 1):
+    for fatal in {*range(1, operations + 1, 2), operations}:
         shutil.rmtree(store)
         ended = fork_server.run(pack_in_child, str(folder), str(store), fatal)
         assert ended.code == KILLED
@@ -376,7 +376,7 @@ def test_a_run_killed_anywhere_resumes_where_it_stopped(
         assert pixel_files(store) == unbroken
 
 
-@pytest.mark.parametrize(("step", "wanted"), [(0.0, [0] * 4), (packing.COMMIT + 1, [1, 2, 3, 4])])
+@pytest.mark.parametrize(("step", "wanted"), [(0.0, [0] * 4), (packing.UNCOMMITTED_SECONDS + 1, [1, 2, 3, 4])])
 def test_commits_are_made_at_intervals(
     folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch, step: float, wanted: list[int]
 ) -> None:
@@ -527,7 +527,7 @@ def test_a_store_never_grows_beyond_its_budget(folder: Path, store: Path, inline
 
 
 def test_some_disk_space_is_left_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=packing.MARGIN + 3_000_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=packing.DISK_RESERVE + 3_000_000))
     packing.check_room(tmp_path, 10**9, 3_000_000, budget=None)
     message = r"at least 71\.1 MB of free space \(67\.1 MB of it as a reserve\), and 70\.1 MB are free\. Free some"
     with pytest.raises(NoSpaceError, match=message):

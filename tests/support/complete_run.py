@@ -111,4 +111,6 @@ def _annotate(path: Path) -> None:
 def benchmark_record(world: World) -> Path:
     """Return the record of a benchmark run, in a folder of its own."""
     folder = world.folder / "benchmark"
-    return records.save(example(), folder) if not (folder / records.NAME).exists() else folder / records.NAME
+    return (
+        records.save(example(), folder) if not (folder / records.RECORD_FILE).exists() else folder / records.RECORD_FILE
+    )

@@ -20,7 +20,7 @@ TINY_LOSSES: dict[str, Losses] = {
 
 
 def resolved(settings: Discovery, *, on_gpu: bool) -> Discovery:
-    """Decide about the backbone; weights that were given are those of the paper's."""
+    """Choose the backbone where it is "auto"; weights that were given are for the paper's."""
     if settings.backbone != AUTO:
         return settings
     return replace(settings, backbone=BACKBONE if on_gpu or settings.weights is not None else SMALLER)

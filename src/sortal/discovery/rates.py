@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from sortal.config import FloatPrecision
+from sortal.config import Precision
 from sortal.discovery.job import Job
 from sortal.images import near_duplicates
 from sortal.images.check import check_stored
@@ -23,7 +23,7 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
+from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.learning.methods import Method
 from sortal.learning.step import WARM, Optimiser, TrainingStep
 from sortal.learning.views import centre_crop_batches
@@ -51,7 +51,7 @@ class Measurements:
 def measure(
     images: ImageSet,
     backbone: Backbone,
-    precision: FloatPrecision,
+    precision: Precision,
     runtime: Runtime,
     *,
     max_pixels: int,
@@ -99,10 +99,10 @@ def _spread(images: ImageSet, count: int) -> ImageSet:
     return images.select(mask)
 
 
-def measure_view(backbone: Backbone, store: PixelStore, precision: FloatPrecision) -> float:
+def measure_view(backbone: Backbone, store: PixelStore, precision: Precision) -> float:
     """Return the seconds of a view through the whole network."""
     compute = choose_compute(backbone.device, precision=precision, worthwhile=False)
-    encoder, batch_size = FrozenEncoder(backbone, compute, whole=True), views_at_once(backbone, BATCH)
+    encoder, batch_size = FrozenEncoder(backbone, compute, whole=True), views_at_once(backbone, CROPS_AT_ONCE)
 
     def encode(count: int) -> None:
         rows = np.arange(count) % len(store)

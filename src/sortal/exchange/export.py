@@ -13,7 +13,7 @@ from sortal.runs.run import Run
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import special
 
-FORMATS: dict[str, Format] = {
+EXPORT_FORMATS: dict[str, Format] = {
     "csv": Format(write=table.csv, extension=".csv"),
     "parquet": Format(write=table.parquet, extension=".parquet"),
     "folders": Format(write=image_formats.by_category, needs_files=True, holds_images=True),
@@ -57,12 +57,12 @@ def export(
 
     >>> sortal.export("photos-run", "folders", "sorted-photos")  # doctest: +SKIP
     """
-    if format not in FORMATS:
-        raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
+    if format not in EXPORT_FORMATS:
+        raise InputError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {format!r}.")
     if how not in get_args(How):
         raise InputError(f"how must be one of {', '.join(get_args(How))}, got {how!r}.")
     run = run if isinstance(run, Run) else load_run(run)
-    chosen = FORMATS[format]
+    chosen = EXPORT_FORMATS[format]
     if out is None:
         kind = "" if chosen.extension == f".{format}" else f"-{format}"
         out = f"{run.folder.resolve().name}{kind}{chosen.extension}"

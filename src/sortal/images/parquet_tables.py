@@ -17,8 +17,8 @@ from sortal.system.regular_files import open_regular
 from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
 
-BATCH = 512  # rows
-LONGEST = 2**17  # characters of a cell, as in CSV
+BATCH_ROWS = 512  # rows
+LONGEST_CELL = 2**17  # characters of a cell, as in CSV
 FEW_ROWS = 2**18  # that any file may have; a larger one as many as it has bytes
 LITTLE_TEXT, RATIO = 2**26, 64  # bytes of cells that any file may have; a larger one so many times its own
 MEMORY = 2**30  # bytes for reading, where the system can limit it
@@ -79,7 +79,7 @@ def _batches(path: str, options: JsonObject) -> Any:
         _check_rows(file.metadata.num_rows, most_rows)
         _check_text(_claimed(file.metadata, wanted), most_text)
         rows = text = 0
-        for batch in file.iter_batches(batch_size=BATCH, columns=wanted, use_threads=False) if wanted else ():
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
             rows += batch.num_rows
             _check_rows(rows, most_rows)
             _check_text(text + batch.nbytes, most_text)
@@ -126,8 +126,8 @@ def _cells(column: Any) -> Sequence[object]:
         values, indices = _cells(column.dictionary), column.indices.to_pylist()
         return [None if at is None else values[at] for at in indices]
     cells: list[object] = column.to_pylist()
-    if any(isinstance(cell, str) and len(cell) > LONGEST for cell in cells):
-        raise InputError(f"has a cell with more than {LONGEST:,} characters. Shorten it.")
+    if any(isinstance(cell, str) and len(cell) > LONGEST_CELL for cell in cells):
+        raise InputError(f"has a cell with more than {LONGEST_CELL:,} characters. Shorten it.")
     if types.is_decimal(column.type):
         return [None if cell is None else str(cell) for cell in cells]
     if types.is_float16(column.type):

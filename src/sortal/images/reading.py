@@ -87,7 +87,7 @@ def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> Imag
     if labels is None:
         own = _labels_of(folders, [each for each, _ in found], how)
         if how.folders == "reviewed":
-            others = [name for name in others if name not in {prefix + exported.INDEX for prefix in prefixes}]
+            others = [name for name in others if name not in {prefix + exported.INDEX_TABLE for prefix in prefixes}]
         paths = [os.path.join(base, name) for name in names]
         images = image_set(names, paths=paths, labels=_settle(own, how.placeholders), ignored=others)
     elif isinstance(labels, str | os.PathLike):
@@ -126,7 +126,7 @@ def _labels_of(folders: Sequence[Path], found: Sequence[Sequence[str]], how: Rea
 
 def _index_of(folder: Path) -> list[exported.Statement]:
     """Read the index of a folder that Sortal exported."""
-    path = folder / exported.INDEX
+    path = folder / exported.INDEX_TABLE
     if not path.is_file():
         raise InputError(
             f"{str(path)!r} must be there to say which images were labelled or reviewed, but it is not.",

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sortal.config import Discovery, FloatPrecision, Reading, Recipe
+from sortal.config import Discovery, Precision, Reading, Recipe
 from sortal.metrics import Accuracy
 
 
@@ -79,7 +79,7 @@ class RunFacts:
     command: str
     backbone: Spec
     weights: str
-    precision: FloatPrecision
+    precision: Precision
     training: TrainingResult | None
     device: str  # that held the network when features were computed
     machine: str

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from sortal.config import AUTO, Auto, FloatPrecision
+from sortal.config import AUTO, Auto, Precision
 from sortal.errors import InputError, Remedy, listing
 
 logger = logging.getLogger(__name__)
@@ -118,11 +118,11 @@ def start(device: torch.device) -> None:
 
 
 def choose_compute(
-    device: torch.device, *, precision: FloatPrecision = AUTO, compiled: bool | Auto = AUTO, worthwhile: bool
+    device: torch.device, *, precision: Precision = AUTO, compiled: bool | Auto = AUTO, worthwhile: bool
 ) -> Compute:
     """Choose bfloat16 where the hardware supports it, and compilation on GPUs if it is worthwhile."""
-    if precision not in get_args(FloatPrecision):
-        raise InputError(f"precision must be one of {listing(get_args(FloatPrecision))}, got {precision!r}.")
+    if precision not in get_args(Precision):
+        raise InputError(f"precision must be one of {listing(get_args(Precision))}, got {precision!r}.")
     if compiled != AUTO and not isinstance(compiled, bool):
         raise InputError(f"compile must be True, False or {AUTO!r}, got {compiled!r}.")
     if precision == "bf16" and device.type == "mps":

@@ -31,7 +31,7 @@ PathOrPixels: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height
 JsonObject: TypeAlias = dict[str, Any]
 Conversation: TypeAlias = Generator[JsonObject, JsonObject, JsonObject]  # yields questions, returns the result
 WorkFunction: TypeAlias = Callable[[PathOrPixels, JsonObject], JsonObject | Conversation]  # (source, options) -> result
-Answerer: TypeAlias = Callable[[int, JsonObject], JsonObject]  # (row, question) -> reply
+Answer: TypeAlias = Callable[[int, JsonObject], JsonObject]  # (row, question) -> reply
 
 IMAGE_PATIENCE = 300.0  # seconds for one image, after which its worker is killed
 MOST_WORKERS = 1024  # workers
@@ -62,7 +62,7 @@ def run_workers(
     *,
     options: Mapping[str, Any] | None = None,
     workers: int | None = None,
-    answer: Answerer = lambda *_: {},
+    answer: Answer = lambda *_: {},
 ) -> Generator[tuple[int, JsonObject]]:
     """Yield (row, result) as results arrive; the result of an unreadable image is its "reason" and "detail".
 
@@ -118,7 +118,7 @@ def run_workers(
 def _serve(
     start: "Callable[[], _Worker]",
     take: Callable[[], WorkItem | None],
-    answer: Answerer,
+    answer: Answer,
     put: Callable[[tuple[int, JsonObject]], None],
     stop: threading.Event,
 ) -> None:

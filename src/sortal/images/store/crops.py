@@ -18,7 +18,7 @@ from sortal.system.open_folder import make_folder
 from sortal.system.temporary import temporary_folder
 from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers, worker_count
 
-POLL = 0.5  # seconds between looks at whether the reader was closed
+CLOSED_POLL = 0.5  # seconds between looks at whether the reader was closed
 
 
 class Crop(NamedTuple):
@@ -84,7 +84,7 @@ class CropReader:
                 return {}
             self._read.add(digest)
             while not self._free and not self._closed:
-                self._changed.wait(POLL)
+                self._changed.wait(CLOSED_POLL)
             if self._closed:
                 return {}
             slot = self._free.pop()

@@ -11,12 +11,12 @@ from zlib import crc32
 
 from sortal.errors import InputError, Reason
 from sortal.images import near_duplicates
-from sortal.images.decoding import DECODER, DIGEST, FACTS
+from sortal.images.decoding import DECODER, DIGEST_SIZE, FACTS
 from sortal.system.regular_files import check_size, open_regular, parse_json, regular
 
-INDEX = "index.jsonl"
+INDEX_FILE = "index.jsonl"
 SUM = b',"crc":'  # before the checksum, which ends a line
-HEXADECIMAL = frozenset("0123456789abcdef")
+DIGEST_CHARACTERS = frozenset("0123456789abcdef")
 KEYS = {"path", "stamp", "digest", "stored", "unreadable", "decoder"}
 Stamp: TypeAlias = list[int]  # size and times of a file, which change whenever its content does
 
@@ -82,12 +82,12 @@ class Index:
 
     def refresh(self) -> None:
         """Read the lines appended since the last call. Pixels missing from their file count as not stored."""
-        others = (path.parent.name for path in self.home.glob(f"*/{INDEX}"))
+        others = (path.parent.name for path in self.home.glob(f"*/{INDEX_FILE}"))
         for part in (0, *sorted(int(name) for name in others if name.isdecimal())):
             self._read(part)
 
     def _read(self, part: int) -> None:
-        path, pixels = self.folder(part) / INDEX, self.pixels(part)
+        path, pixels = self.folder(part) / INDEX_FILE, self.pixels(part)
         try:
             with open_regular(path) as file:
                 check_size(path, file.fileno(), os.fstat(file.fileno()).st_size)
@@ -140,7 +140,7 @@ class Index:
         # The leading line break ends a line that a killed process left unfinished.
         text = "\n" + "\n".join(self._unwritten) + "\n"
         self._unwritten.clear()
-        with open(self.folder() / INDEX, "ab", opener=regular) as file:
+        with open(self.folder() / INDEX_FILE, "ab", opener=regular) as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -189,7 +189,7 @@ def _is_record(record: object) -> bool:
 
 
 def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and len(value) == DIGEST and HEXADECIMAL.issuperset(value)
+    return isinstance(value, str) and len(value) == DIGEST_SIZE and DIGEST_CHARACTERS.issuperset(value)
 
 
 def _is_stored(value: object) -> bool:

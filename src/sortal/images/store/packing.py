@@ -40,9 +40,9 @@ from sortal.system.resources import free_disk
 from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
 
-FORMAT = 1  # of the pixels
-COMMIT = 2.0  # seconds between commits: the most work that a kill can lose
-MARGIN = 2**26  # bytes that stay free on the disk
+PIXEL_FORMAT = 1  # of the pixels
+UNCOMMITTED_SECONDS = 2.0  # seconds between commits: the most work that a kill can lose
+DISK_RESERVE = 2**26  # bytes that stay free on the disk
 WAY_OUT = "or choose a smaller shorter_side; then run again to resume"
 
 
@@ -75,7 +75,7 @@ class Settings(SettingsGroup):
 
     @property
     def key(self) -> str:
-        text = json.dumps({"format": FORMAT, "decoder": decoding.VERSION, **asdict(self)}, sort_keys=True)
+        text = json.dumps({"format": PIXEL_FORMAT, "decoder": decoding.PIXEL_VERSION, **asdict(self)}, sort_keys=True)
         return f"{self.shorter_side}px-{decoding.digest(text.encode())[:8]}"
 
 
@@ -189,11 +189,11 @@ def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None
             f"Raise the budget, {WAY_OUT}."
         )
     free = free_disk(folder)
-    if more > free - MARGIN:
-        needed, found = byte_sizes(more + MARGIN, free)
+    if more > free - DISK_RESERVE:
+        needed, found = byte_sizes(more + DISK_RESERVE, free)
         raise NoSpaceError(
             f"Not enough disk space for the pixel store in {str(folder)!r}: it needs at least {needed} of free space "
-            f"({byte_sizes(MARGIN)[0]} of it as a reserve), and {found} are free. "
+            f"({byte_sizes(DISK_RESERVE)[0]} of it as a reserve), and {found} are free. "
             f"Free some space, use another folder, {WAY_OUT}."
         )
 
@@ -256,7 +256,7 @@ class _Writer:
         """Add what was found to the index; commit it every few seconds."""
         self._unsynced |= "stored" in record
         self.index.add(record)
-        if monotonic() - self._committed >= COMMIT:
+        if monotonic() - self._committed >= UNCOMMITTED_SECONDS:
             self.commit()
 
     def commit(self) -> None:

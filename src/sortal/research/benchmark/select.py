@@ -56,7 +56,7 @@ def numbers(parts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _on_dataset(presets: Sequence[Preset], dataset: str, label: str) -> list[Preset]:
-    """Move presets to another data set, dropping those that become equal there, under names of their own."""
+    """Move presets to another data set, under new names, and drop those that become equal there."""
     if all(preset.dataset == dataset for preset in presets):
         return list(presets)
     first: dict[Preset, Preset] = {}
