@@ -198,6 +198,6 @@ def test_copies_are_parted_but_stay_together() -> None:
 
 
 def test_a_map_shows_more_images_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tsne.mapper("cpu").points == projection.POINTS
+    assert tsne.mapper("cpu").points == projection.MAP_POINTS
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert tsne.mapper("cuda").points == tsne.ON_GPU

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -131,7 +130,6 @@ def perform_in_child(job: dict[str, Any], fatal: int | None = None, waits: bool 
     """
     # Every piece is marked, so that a kill finds tokens half done.
     token_cache.TOKENS_AT_ONCE, frozen.COMMIT_SECONDS = 32, -1.0
-    os.fsync = lambda fd: None  # waiting for the disk takes longer than all the rest
     operations = count_operations(["replace", "fsync", "unlink"], fatal)
 
     def on_progress(what: str, done: int, total: int) -> None:

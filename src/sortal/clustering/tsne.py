@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sortal.clustering.points import BUDGET, full_precision, slices
 from sortal.errors import InputError
-from sortal.runs.projection import POINTS, Mapper
+from sortal.runs.projection import MAP_POINTS, Mapper
 from sortal.system.device import choose_device
 
 ON_GPU = 100_000  # images on a map that is made on a GPU
@@ -55,7 +55,7 @@ class Graph:
 def mapper(device: str = "auto") -> Mapper:
     """Return the function that makes maps on a device, and how many images it can place: more on a GPU."""
     on_gpu = choose_device(device, None).type == "cuda"
-    return Mapper(partial(place, device=device), points=ON_GPU if on_gpu else POINTS)
+    return Mapper(partial(place, device=device), points=ON_GPU if on_gpu else MAP_POINTS)
 
 
 def place(features: NDArray[np.float32], seed: int, *, device: str = "auto") -> NDArray[np.float64]:

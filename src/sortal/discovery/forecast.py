@@ -306,7 +306,7 @@ def disk(work: Work, measured: Measurements, model: int, tokens: TokenPlan | Non
     rounds, row = 1 + work.counts, FEATURE_BYTES * work.width
     pixels = round(work.learned * measured.stored)
     features = (rounds + 1) * work.learned * row + 2 * work.rest * row  # in the cache and in the run
-    page = min(pixels, report.LIMIT)  # its thumbnails are smaller than the pixels
+    page = min(pixels, report.LARGEST_REPORT)  # its thumbnails are smaller than the pixels
     cached = tokens.bytes if tokens is not None and tokens.where == "file" else 0
     return pixels + features + rounds * model + page + (work.learned + work.rest) * TABLE_BYTES + cached
 
@@ -340,7 +340,7 @@ def seconds(order: Sequence[str], work: Work, measured: Measurements) -> dict[st
 
 def _seconds_to_report(images: int) -> float:
     fixed, each = REPORT_SECONDS
-    return fixed + each * min(images, report.IMAGES)
+    return fixed + each * min(images, report.NAMED_IMAGES)
 
 
 # Notes

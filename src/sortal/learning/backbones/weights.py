@@ -19,7 +19,7 @@ from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones.names import check_file
 from sortal.system.regular_files import open_regular, openable
 
-State = dict[str, Tensor]
+StateDict = dict[str, Tensor]
 
 LONGEST_KEY = 200  # characters of a name in a message
 MOST_WRAPPERS = 10  # wrappers around weights
@@ -39,7 +39,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read(path: str | os.PathLike[str]) -> State:
+def read(path: str | os.PathLike[str]) -> StateDict:
     """Read the named tensors of a file, without the prefixes of wrappers; never runs code from the file."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -91,7 +91,7 @@ def check_header(path: Path) -> None:
         raise InputError(f"The weights file {str(path)!r} is damaged: {error}.") from error
 
 
-def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
+def fill(net: nn.Module, state: StateDict, *, name: str, origin: str) -> None:
     """Load weights into a timm network, which they must match exactly; position embeddings are resampled."""
     state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     state = {key: value for key, value in _translate(net, state).items() if not EXTRA.match(key)}
@@ -168,7 +168,7 @@ def _explain(error: str) -> str:
     return "it is a TorchScript program" if "TorchScript" in error else "it is damaged or has another format"
 
 
-def _unwrap(content: Any) -> State:
+def _unwrap(content: Any) -> StateDict:
     if not isinstance(content, Mapping):
         return {}
     for _ in range(MOST_WRAPPERS):  # a pickle may contain itself
@@ -178,7 +178,7 @@ def _unwrap(content: Any) -> State:
     return {BLOCK_GROUP.sub(r"blocks.\1.", WRAPPERS.sub("", key)): value for key, value in state.items()}
 
 
-def _translate(net: nn.Module, state: State) -> State:
+def _translate(net: nn.Module, state: StateDict) -> StateDict:
     """Let timm translate the names of other projects and resample position embeddings."""
     from timm.models import eva, vision_transformer
 

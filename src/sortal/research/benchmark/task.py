@@ -164,7 +164,7 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
         with stages.stage("test", "Sorting the test split") as at_work:
             inductive, unreadable = _inductive(job, backbone, None if found is None else found.run, data.test, at_work)
         if found is not None:
-            (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
+            (task.place / records.RECORD_FILE).unlink(missing_ok=True)  # it describes the run that is replaced now
             done = stages.recorded_in(found.run)
             save_run(done, found.files)
             records.save(_record(task, done, inductive, unreadable, data), task.place)
@@ -177,8 +177,8 @@ def _inductive(
 ) -> tuple[SplitScores | None, tuple[Quarantined, ...]]:
     """Score the test split, and return its unreadable files too.
 
-    Where an epoch was selected, its images of old classes decided which. Only the first process has a `run`; the others
-    compute features with it.
+    If an epoch was selected, the test images of old classes decided which. Only the first process has a `run`; the
+    others help to compute the features.
     """
     if not len(test):
         return None, ()
