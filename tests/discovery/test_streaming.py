@@ -166,18 +166,18 @@ def test_what_was_read_before_a_kill_is_not_read_again(
         shutil.rmtree(tmp_path / "run/cache" / part)
 
     def ends(after: int) -> Callable[..., Any]:
-        take, calls = streaming._Stream._take, [0]
+        commit, calls = streaming._Stream._commit, [0]
 
         def counted(self: Any, *given: Any) -> None:
             calls[0] += 1
             if calls[0] > after:
                 raise KeyboardInterrupt
-            take(self, *given)
+            commit(self, *given)
 
         return counted
 
     with monkeypatch.context() as patch:
-        patch.setattr(streaming._Stream, "_take", ends(20))
+        patch.setattr(streaming._Stream, "_commit", ends(20))
         with pytest.raises(KeyboardInterrupt):
             sort(sampled.images, tmp_path / "run", learn_on=N, method="gcd")
     encoded, read = spy(monkeypatch, FrozenEncoder, "__call__"), spy(monkeypatch, CropReader, "read")

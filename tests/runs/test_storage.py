@@ -104,9 +104,9 @@ def test_a_killed_save_leaves_the_old_or_the_new_run_and_a_reader_waits_for_a_wr
 
     def kill_save(*, committed: bool) -> None:
         def write(path: Path, content: bytes) -> None:
-            if committed or path.name != system_files.COMMIT:
+            if committed or path.name != system_files.COMMIT_FILE:
                 write_atomically(path, content)
-            if path.name == system_files.COMMIT:
+            if path.name == system_files.COMMIT_FILE:
                 raise Killed
 
         with monkeypatch.context() as patch:

@@ -20,7 +20,7 @@ TINY_LOSSES: dict[str, Losses] = {
 
 
 def resolved(settings: Discovery, *, on_gpu: bool) -> Discovery:
-    """Decide about the backbone; weights that were given are those of the paper's."""
+    """Choose the backbone where it is "auto"; weights that were given are for the paper's."""
     if settings.backbone != AUTO:
         return settings
     return replace(settings, backbone=BACKBONE if on_gpu or settings.weights is not None else SMALLER)
@@ -45,7 +45,7 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
 def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
     usual = replace(config.TRAININGS[settings.method], **config.ROBUST)
     if settings.backbone == CONVNET:
-        usual = replace(usual, **config.TINY)
+        usual = replace(usual, **config.TINY_SETTINGS)
     elif not on_gpu:
         fewest, most = EPOCHS_ON_CPU
         usual = replace(usual, epochs=min(max(STEPS_ON_CPU // max(n_images, 1), fewest), most), views=VIEWS_ON_CPU)

@@ -32,7 +32,7 @@ class Wanted:
     given: frozenset[str]
 
     def completed(self, earlier: RunFacts) -> tuple[Wanted, dict[str, Any]]:
-        """Take what was not given from an earlier run; also return what of that differs from the defaults."""
+        """Take settings that were not given from an earlier run; also return those that differ from the defaults."""
         records = [(self.settings, earlier.settings), (self.reading, earlier.reading)]
         given = {*self.given}
         given |= {each.name for mine, _ in records for each in fields(mine) if getattr(mine, each.name) != each.default}
@@ -86,7 +86,7 @@ def folders_of(facts: RunFacts) -> tuple[str, ...]:
 
 
 def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet, Additions]:
-    """Append the images that were added to a run, as far as they are not among the images already; unlabelled."""
+    """Append the images that were added to a run, unlabelled, unless they are among the images already."""
     if not facts.updates:
         return images, NOTHING_ADDED
     run = load_run(place, raw=True)
@@ -115,17 +115,17 @@ def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet
 
 
 def agree(cache: Path, settings: Discovery) -> None:
-    """Remember that training again with these settings was agreed to, so that resuming it is not asked about."""
+    """Remember that a person agreed to train again with these settings, so that resuming needs no confirmation."""
     stages.save(cache / AGREED, asdict(settings))
 
 
 def agreed(cache: Path, settings: Discovery) -> bool:
-    """Tell whether training again with these settings was agreed to."""
+    """Tell whether a person agreed to train again with these settings."""
     return bool(stages.load(cache / AGREED) == asdict(settings))
 
 
 def retraining(facts: RunFacts, settings: Discovery) -> str | None:
-    """Describe the changes since a run that make it train again, and what that took; None where it need not."""
+    """Describe the changed settings that require training again, and how long it took before; None without any."""
     if settings.method == "kmeans" or settings.epochs == 0:
         return None
     names = (*CHANGE_TRAINING, "k") if settings.method in CLASSIFIERS else CHANGE_TRAINING

@@ -1,6 +1,6 @@
-"""A job of `discover`: what to sort, how, and where the result goes. Jobs that must fail are refused here.
+"""A job of `discover`: what to sort, how, and where the result goes. Jobs that would fail are refused here.
 
-Most mistakes are found before torch is imported, which takes seconds.
+Most mistakes are found before torch, which takes seconds, is imported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
 from sortal.runs.storage import peek, why_damaged
-from sortal.system.files import LOCK
+from sortal.system.files import LOCK_FILE
 from sortal.system.open_folder import CACHE, NEXT, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.temporary import is_temporary
@@ -118,7 +118,7 @@ def prepare(
     runtime: Runtime,
     force: bool,
 ) -> Job:
-    """Read the images, and refuse a job that must fail before any work is done.
+    """Read the images, and refuse a job that would fail, before any work is done.
 
     Settings that were not `given`, by name, come from the run that is already in the folder, if there is one. So do
     its other folders, and images that were added to it, unless `force` is set.
@@ -179,7 +179,7 @@ class _Found(NamedTuple):
 def _find(
     images: Source, folders: tuple[str, ...], wanted: Wanted, place: Path, *, force: bool, runtime: Runtime
 ) -> _Found:
-    """Read the images of a job, complete it by the run in its folder, and refuse what must fail."""
+    """Read the images of a job, complete it from the run in its folder, and refuse what would fail."""
     facts = check_output_folder(place, folders, isinstance(images, ImageSet) and images.pixels is not None, force)
     earlier, notes = NO_RUN, list[str]()
     if facts is not None:
@@ -223,7 +223,7 @@ def _origin(images: Source, found: _Found, place: Path) -> Origin:
 
 
 def _check_backbone(settings: Discovery) -> None:
-    """Refuse a backbone that cannot be had; which one "auto" is, is not known yet."""
+    """Refuse a backbone that is not available; what "auto" stands for is decided later."""
     if settings.backbone != AUTO or settings.weights is not None:
         name = BACKBONE if settings.backbone == AUTO else settings.backbone
         check_backbone(name, settings.weights)
@@ -312,7 +312,7 @@ def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, for
             for path in here.iterdir()
             if not any(images.is_relative_to(os.path.realpath(path)) for images in real)
         }
-        others -= {LOCK, CACHE, NEXT, *filter(is_temporary, others)}  # left by an interrupted run
+        others -= {LOCK_FILE, CACHE, NEXT, *filter(is_temporary, others)}  # left by an interrupted run
         if others:
             problem = why_damaged(place) or f"contains {listing(sorted(others))}"
             raise InputError(

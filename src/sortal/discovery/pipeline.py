@@ -29,7 +29,7 @@ from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run
 from sortal.system import cache
 from sortal.system.device import start
-from sortal.system.files import LOCK, lock_folder
+from sortal.system.files import LOCK_FILE, lock_folder
 from sortal.system.progress import Runtime, shown
 from sortal.system.text import plural
 from sortal.web.report import report
@@ -116,7 +116,7 @@ def carry_out(job: Job) -> Run:
 
 
 def _check_unchanged(job: Job) -> None:
-    """Refuse a job if another process replaced its run, or filled its folder, before this one had the lock."""
+    """Refuse a job whose run or folder another process changed before this one held the lock."""
     if check_output_folder(job.place, job.origin.folders, job.origin.folder is None, job.force) != job.earlier.facts:
         raise InputError(
             f"The run in {str(job.place)!r} was changed by another process meanwhile. Repeat the command to sort "
@@ -125,9 +125,9 @@ def _check_unchanged(job: Job) -> None:
 
 
 def _reviewed_before(job: Job) -> Run | None:
-    """Return the run in the job's folder that people have reviewed, if any; all processes must see that folder."""
+    """Return the run in the job's folder, if people have reviewed it; refuse a folder that hosts do not share."""
     processes = job.processes
-    seen = processes.in_turn((job.place / LOCK).exists)  # which the first process has made
+    seen = processes.in_turn((job.place / LOCK_FILE).exists)  # which the first process has made
 
     def check(hosts: list[str | None]) -> None:
         for host in filter(None, hosts):
@@ -164,7 +164,7 @@ def _check(job: Job, pixels: PixelStore, stages: Stages, runtime: Runtime) -> bo
 
 
 def without_contradictions(job: Job, pixels: PixelStore) -> Job:
-    """Return the job without the labels of images that have two, of which one must be wrong; the check names them."""
+    """Return the job without the labels of images that have two different ones; the check names these images."""
     torn = contradictory(job.images.labels, pixels.digests)
     if not torn:
         return job
@@ -181,9 +181,8 @@ def _findings(health: Health) -> list[str]:
     ):
         groups = [group for group in health.duplicates if group.kind == kind]
         if groups:
-            appear = "appears" if len(groups) == 1 else "appear"
             named = listing([f"{group.files[0]} (also {', '.join(group.files[1:])})" for group in groups])
-            notes.append(f"{plural(len(groups), 'image')} {appear} {words}: {named}.")
+            notes.append(f"{plural(len(groups), 'image appears', 'images appear')} {words}: {named}.")
     if health.alike_names:
         notes.append(f"Some class names differ only in case or spaces: {listing(health.alike_names[0])}.")
     copies = sum(len(group.files) - 1 for group in health.duplicates)

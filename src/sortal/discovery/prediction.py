@@ -24,13 +24,13 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.reviews.loading import load_run, locked_run, save_run
-from sortal.runs.building import assess, build_run, hash_images, unassigned
+from sortal.runs.building import assess, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import check_features
-from sortal.system import cache, csv_tables
+from sortal.system import csv_tables
 from sortal.system.csv_tables import Column
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime, shown
@@ -159,27 +159,22 @@ def add_images(
     assignments, facts = found.assignments.joined(new), found.facts
     folder = source.folder or ""
     command = shlex.join(["sortal", "predict", str(found.folder), folder, "--update", *options])
-    hashes = replace(facts.hashes, images=hash_images(assignments), features=cache.hashed(features))
-    updated = build_run(
-        folder=found.folder,
-        facts=replace(
-            facts,
-            command=f"{facts.command}\n{command}",
-            images=(*facts.images, source),
-            updates=(*facts.updates, Update(folder=folder, images=len(new), finished=results.now())),
-            hashes=hashes,
-        ),
-        assignments=assignments,
-        categories=[replace(each, weight=w) for each, w in zip(found.categories, weights.tolist(), strict=True)],
-        k=found.k,
-        confidence=found.confidence,
-        features=features,
-        centres=centres,
-        head=found.head,
-        quarantine=(*found.quarantine, *(each for each in bad if each not in found.quarantine)),
-        rejected=found.rejected,
+    facts = replace(
+        facts,
+        command=f"{facts.command}\n{command}",
+        images=(*facts.images, source),
+        updates=(*facts.updates, Update(folder=folder, images=len(new), finished=results.now())),
     )
-    updated = replace(updated, decisions=found.decisions)
+    categories = [replace(each, weight=w) for each, w in zip(found.categories, weights.tolist(), strict=True)]
+    updated = results.with_images(
+        found,
+        assignments,
+        features,
+        facts=facts,
+        quarantine=(*found.quarantine, *(each for each in bad if each not in found.quarantine)),
+        categories=categories,
+        centres=centres,
+    )
     save_run(updated, {REPORT: draw_report(updated, runtime=runtime)})
     return updated
 
@@ -198,14 +193,18 @@ def redraw(folder: Path, *, absolute_paths: bool = False, runtime: Runtime = Run
 
 def draw_report(found: Run, *, absolute_paths: bool = False, runtime: Runtime = Runtime()) -> bytes:
     """Draw the report of a saved run, from the pixels in its cache as far as they are there."""
-    store, seed, place = (
-        pixels_of(found, found.images(), runtime=runtime),
-        found.facts.settings.seed,
-        found.cache / "map",
-    )
+    store, seed = pixels_of(found, found.images(), runtime=runtime), found.facts.settings.seed
     compared = compare(found, store, seed, runtime.device)
-    how: Any = {"seed": seed, "folder": place, "absolute_paths": absolute_paths, "runtime": runtime}
-    return report.make_report(found, store, mapper(runtime.device), compared, **how)
+    return report.make_report(
+        found,
+        store,
+        mapper(runtime.device),
+        compared,
+        seed=seed,
+        folder=found.cache / "map",
+        absolute_paths=absolute_paths,
+        runtime=runtime,
+    )
 
 
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:

@@ -52,9 +52,9 @@ def gather(
     clusters: Clusters,
     quarantine: tuple[Quarantined, ...],
 ) -> tuple[Run, list[str]]:
-    """Build the run: a labelled image is in its class, also one that was `held` out (n,); any other in its cluster.
+    """Build the run: labelled images, also those `held` out (n,), are in their class, all others in their cluster.
 
-    What people decided about the run before is carried over; also return names of categories that got lost.
+    What people decided about the earlier run is carried over; also return the names of categories that were lost.
     """
     before = job.earlier.reviewed
     categories, own = _categories(images, clusters)
@@ -90,6 +90,34 @@ def gather(
         rejected=frozenset() if before is None else before.rejected,
     )
     return replace(run, decisions=0 if before is None else before.decisions), lost
+
+
+def with_images(
+    run: Run,
+    assignments: Assignments,
+    features: Features,
+    *,
+    facts: RunFacts,
+    quarantine: tuple[Quarantined, ...],
+    categories: Sequence[Category] | None = None,
+    centres: Features | None = None,
+) -> Run:
+    """Return a run with these images instead of its own; categories and centres stay unless others are given."""
+    hashes = replace(facts.hashes, images=hash_images(assignments), features=cache.hashed(features))
+    found = build_run(
+        folder=run.folder,
+        facts=replace(facts, hashes=hashes),
+        assignments=assignments,
+        categories=run.categories if categories is None else categories,
+        k=run.k,
+        confidence=run.confidence,
+        features=features,
+        centres=run.centres if centres is None else centres,
+        head=run.head,
+        quarantine=quarantine,
+        rejected=run.rejected,
+    )
+    return replace(found, decisions=run.decisions)
 
 
 def _facts(
@@ -130,7 +158,7 @@ def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, .
 def add_to_means(
     means: Features, counts: NDArray[np.int64], rows: NDArray[np.int64], x: Features
 ) -> tuple[Features, NDArray[np.int64]]:
-    """Add each x (n, d) to the mean of its row (n,) of (k, d) means over `counts` (k,) values; return both anew.
+    """Add each x (n, d) to the mean of its row (n,); the means (k, d) are of `counts` (k,) values. Return both updated.
 
     A mean of no values stays what it is.
     """
@@ -143,7 +171,7 @@ def add_to_means(
 
 
 def sources_of(job: Job, images: ImageSet) -> tuple[ImageSource, ...]:
-    """Return where the images of a job came from: its own source, then those that were added to the run before."""
+    """Return where the images of a job came from: its own folder, then those of images added to the earlier run."""
     own, additions = job.origin.folder, job.earlier.added
     added = np.array([path in additions.rows for path in images.paths], dtype=bool)
     if not added.any():
@@ -169,7 +197,7 @@ def _source(rows: Sequence[tuple[str, str]], folder: str | None) -> ImageSource:
 
 
 def named_at_source(job: Job, images: ImageSet, blank: Assignments) -> Assignments:
-    """Give images that were added to the run before the names they have in their own source."""
+    """Give images that were added to the earlier run the names they have in their own folder."""
     own = [job.earlier.added.rows.get(path) for path in images.paths]
     if not any(own):
         return blank

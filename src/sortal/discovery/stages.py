@@ -120,7 +120,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         job, backbone, learned.trained, inputs.images, inputs.store.digests, inputs.held, x, clusters, pixels.quarantine
     )
     if lost:
-        stages.note(f"No category resembles those that were named {listing(lost)}, none of whose images was confirmed.")
+        stages.note(f"No category resembles {listing(lost)} of the earlier run, none of whose images was confirmed.")
     return SortingResult(run=stages.recorded_in(run), store=inputs.store, files=_files(job, backbone, learned.folders))
 
 
@@ -184,7 +184,7 @@ def _with_decisions(
 ) -> tuple[ImageSet, NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the images with labels from the review of an earlier run, and two masks (n,) of them.
 
-    The first is of those that people talked about, the second of those without another label that were confirmed.
+    The first has those that people decided anything about, the second those that were confirmed and had no label.
     """
     review = EarlierReview(job.earlier.reviewed, contents_of(store.digests))
     found, given = review.labelled(images)
@@ -203,9 +203,9 @@ def held_out(
 ) -> NDArray[np.bool_]:
     """Draw the labelled images (n,) whose labels are held out for calibration: a share of each class.
 
-    They are drawn from the rows in this order (n,), which must not depend on file names, as far as they are in the mask
-    `among` (n,): labels that people gave to what a run showed them are not a fair sample of a class. Where that would
-    be fewer than ENOUGH, even fewer are held out, down to none, as they serve training better.
+    Rows are drawn in this order (n,), which must not depend on file names, and only from the mask `among` (n,): labels
+    that people gave to what a run showed them are not a fair sample of a class. Of few labelled images a smaller share
+    is held out, down to none, as they serve training better.
     """
     generator = np.random.default_rng(settings.seed)
     of = [order[(images.labels[order] == label) & among[order]] for label in images.known]
@@ -221,7 +221,7 @@ def held_out(
 
 
 def _shares(count: int, sizes: Sequence[int]) -> list[int]:
-    """Divide a count among classes in proportion to their sizes, the largest remainders first; each keeps an image."""
+    """Divide a count among classes in proportion to their sizes, by largest remainders; each class keeps an image."""
     quotas = [max(count, 0) * size / max(sum(sizes), 1) for size in sizes]
     found = [int(quota) for quota in quotas]
     by_remainder = sorted(range(len(sizes)), key=lambda row: found[row] - quotas[row])
@@ -231,10 +231,10 @@ def _shares(count: int, sizes: Sequence[int]) -> list[int]:
 
 
 def set_aside(images: ImageSet, confirmed: NDArray[np.bool_], order: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
-    """Draw those of the images `confirmed` (n,) in a review that learning sees without their label: half of each class.
+    """Draw half of the images of each class that were `confirmed` (n,) in a review; learning does not see their labels.
 
     People confirm what a run is sure of. If all of that were labelled, only difficult images would be left unlabelled,
-    and would look like classes of their own. They are drawn from the rows in this order (n,).
+    and would look like classes of their own. Rows are drawn in this order (n,).
     """
     generator, drawn = np.random.default_rng(seed), np.zeros(len(images), dtype=bool)
     for label in images.known:

@@ -11,26 +11,25 @@ import torch
 from numpy.typing import NDArray
 
 from sortal.discovery.job import Job
-from sortal.discovery.results import named_at_source, sources_of
+from sortal.discovery.results import named_at_source, sources_of, with_images
 from sortal.discovery.stages import SortingResult, Stages
 from sortal.errors import Reason, listing
 from sortal.images import decoding
 from sortal.images.check import contradictory
-from sortal.images.decoding import DIGEST, Quarantined
+from sortal.images.decoding import DIGEST_SIZE, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index, Stamp, stamp_of
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.features import BLOCK, FeatureCache
-from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
+from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache
+from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.reviews.carrying import EarlierReview
-from sortal.runs.building import assess, build_run, contents_of, hash_images, unassigned
+from sortal.runs.building import assess, contents_of, unassigned
 from sortal.runs.categories import ids_of, rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.run import KNOWN, Assignments, Run
-from sortal.system import cache
 from sortal.system.device import choose_compute
 from sortal.system.mapped_arrays import scratch
 from sortal.system.open_folder import make_folder
@@ -52,10 +51,10 @@ def sort_rest(
     stages: Stages,
     runtime: Runtime,
 ) -> SortingResult:
-    """Add the images that were not `chosen` (n,) to a run of those that were, of which the mask says the `readable`.
+    """Add the images that were not `chosen` (n,) to a run of those that were; `readable` is a mask of the latter.
 
-    The result has all images of the job in their order. Categories and their centres stay as they are, and so do the
-    images that were learned on, but for the rounding of figures, which are computed for all images together.
+    The result has all images of the job in their order. Categories, centres and the images that were learned on stay as
+    they are, up to rounding: figures are computed for all images together.
     """
     images, run = job.images.select(~chosen), found.run
     read = _read(job, images, backbone, runtime)
@@ -64,7 +63,7 @@ def sort_rest(
     new, lost = _assigned(job, run, learned, images, read)
     if lost:
         stages.note(
-            f"No labelled image of these classes could be learned on, so others count as unlabelled: {listing(lost)}."
+            f"No labelled image of these classes was learned on, so their images count as unlabelled: {listing(lost)}."
         )
     order = np.argsort(rows)
     place = np.argsort(order)
@@ -73,39 +72,29 @@ def sort_rest(
     assignments = learned.joined(new).take(order)
     everything = job.images.select(np.isin(np.arange(len(job.images)), rows))
     at = {file: row for row, file in enumerate(job.images.files)}
-    whole = build_run(
-        folder=run.folder,
-        facts=replace(
-            run.facts,
-            images=sources_of(job, everything),
-            hashes=replace(run.facts.hashes, images=hash_images(assignments), features=cache.hashed(x)),
-        ),
-        assignments=assignments,
-        categories=run.categories,
-        k=run.k,
-        confidence=run.confidence,
-        features=x,
-        centres=run.centres,
-        head=run.head,
+    whole = with_images(
+        run,
+        assignments,
+        x,
+        facts=replace(run.facts, images=sources_of(job, everything)),
         quarantine=tuple(sorted((*run.quarantine, *read.quarantine), key=lambda bad: at[bad.file])),
-        rejected=run.rejected,
     )
     if read.quarantine:
         stages.note(f"{plural(len(read.quarantine), 'file')} could not be read and will be left out.")
     rest = "category of the other is" if len(new) == 1 else f"categories of the other {len(new):,} are"
     stages.note(f"Learned on {plural(len(run.features), 'image')}; the {rest} predicted.")
-    whole = stages.recorded_in(replace(whole, decisions=run.decisions))
+    whole = stages.recorded_in(whole)
     return replace(found, run=whole, store=pixels_of(whole, everything, runtime=runtime))
 
 
 def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> PixelStore:
-    """Return the pixels of a run's images; if it has learned on a sample, only of that and of what the report shows.
+    """Return the pixels of a run's images; after learning on a sample, only of that and of what the report shows.
 
     They are those of the contents that were sorted, whatever the files are now.
     """
     facts, folder = run.facts, run.cache / "pixels"
     settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=facts.settings.max_pixels)
-    contents, shown = np.array(run.assignments.contents, dtype=f"S{DIGEST}"), np.ones(len(images), dtype=bool)
+    contents, shown = np.array(run.assignments.contents, dtype=f"S{DIGEST_SIZE}"), np.ones(len(images), dtype=bool)
     if run.facts.settings.learn_on is not None:
         detail = next(each for each in report.DETAILS if len(run.categories) <= each.most)
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
@@ -142,9 +131,9 @@ def _read(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> _
     contents = stream.run(images, settings, runtime)
     failures = [stream.failures.get(row) or stream.failed.get(each) for row, each in enumerate(contents)]
     readable = np.array([failure is None for failure in failures], dtype=bool)
-    digests = np.array(contents, dtype=f"S{DIGEST}")[readable]
+    digests = np.array(contents, dtype=f"S{DIGEST_SIZE}")[readable]
     x = features.load(digests, scratch((len(digests), backbone.spec.width), job.cache))
-    for part in np.split(x, range(BLOCK, len(x), BLOCK)):
+    for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)):
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
     bad = [Quarantined(file, *why) for file, why in zip(images.files, failures, strict=True) if why is not None]
     return _Rest(readable=readable, contents=digests, x=x, quarantine=tuple(bad))
@@ -159,7 +148,7 @@ class _Stream:
         self.failed: dict[str, tuple[Reason, str]] = dict(index.unreadable)  # by content
         self._have = features.contents()
         self._size = encoder.backbone.spec.image_size
-        rows = views_at_once(encoder.backbone, BATCH)
+        rows = views_at_once(encoder.backbone, CROPS_AT_ONCE)
         self._batch = np.empty((rows, self._size, self._size, 3), np.uint8)
         self._waiting: list[str] = []  # contents of the crops in the batch
         self._computed: list[tuple[list[str], Features]] = []  # since the last commit
@@ -176,7 +165,11 @@ class _Stream:
         with closing(reader.read(items, self.index.home)) as crops:
             for done, crop in enumerate(crops, start=len(images) - len(items) + 1):
                 contents[crop.row] = crop.digest
-                self._take(crop.digest, crop.pixels)
+                if crop.pixels is not None:
+                    self._batch[len(self._waiting)] = crop.pixels
+                    self._waiting.append(crop.digest)
+                if len(self._waiting) == len(self._batch):
+                    self._encode()
                 if crop.failure is not None:
                     self.failures[crop.row] = crop.failure
                     self.failed.setdefault(crop.digest, crop.failure)
@@ -211,14 +204,6 @@ class _Stream:
     def _knows(self, content: str) -> bool:
         return content in self._have or content in self.failed
 
-    def _take(self, digest: str, pixels: NDArray[np.uint8] | None) -> None:
-        if pixels is None:
-            return
-        self._batch[len(self._waiting)] = pixels
-        self._waiting.append(digest)
-        if len(self._waiting) == len(self._batch):
-            self._encode()
-
     def _encode(self) -> None:
         if not self._waiting:
             return
@@ -234,7 +219,7 @@ class _Stream:
         if self._computed:
             contents = [each for part, _ in self._computed for each in part]
             rows = np.concatenate([rows for _, rows in self._computed])
-            self.features.add(np.array(contents, dtype=f"S{DIGEST}"), rows)
+            self.features.add(np.array(contents, dtype=f"S{DIGEST_SIZE}"), rows)
             self._have.update(contents)
             self._computed = []
         make_folder(self.index.home)
@@ -247,32 +232,30 @@ class _Stream:
 def _without_contradictions(
     job: Job, rows: NDArray[np.int64], run: Run, images: ImageSet, read: _Rest, stages: Stages
 ) -> tuple[ImageSet, Assignments]:
-    """Return other images, and assignments of those that were learned on, without labels of which one must be wrong.
+    """Return the other images, and assignments of those that were learned on, without contradictory labels.
 
     `rows` (n,) are the numbers of the images of the run, then of the others, among those of the job.
     """
     learned = len(run.assignments)
-    contents = np.array(run.assignments.contents, dtype=f"S{DIGEST}")
+    contents = np.array(run.assignments.contents, dtype=f"S{DIGEST_SIZE}")
     torn = contradictory(job.images.labels[rows], np.concatenate([contents, read.contents]))
     news = [group for group in torn if group[-1] >= learned]  # those within the sample are known
     if not news:
         return images, run.assignments
     inside = [row for group in news for row in group if row < learned and not run.assignments.settled[row]]
     files = (sorted(job.images.files[rows[row]] for row in group) for group in news)
-    named = [(first, ", ".join(copies)) for first, *copies in files]
-    appear = "appears" if len(news) == 1 else "appear"
-    told = f"{plural(len(news), 'image')} {appear} under two labels, which contradict each other and are ignored: "
-    told += f"{listing([f'{first} (also {text})' for first, text in named])}."
+    appear = plural(len(news), "image appears", "images appear")
+    named = listing([f"{first} (also {', '.join(copies)})" for first, *copies in files])
+    text = f"{appear} under two labels, which contradict each other and are ignored: {named}."
     if inside:
-        was = "was" if len(inside) == 1 else "were"
-        told += f" {plural(len(inside), 'copy', 'copies')} {was} learned on with one of the labels."
-    stages.note(told)
+        text += f" {plural(len(inside), 'copy was', 'copies were')} learned on with one of the labels."
+    stages.note(text)
     others = [row - learned for group in news for row in group if row >= learned]
     return images.without_labels(others), _predicted(run, inside)
 
 
 def _predicted(run: Run, rows: Sequence[int]) -> Assignments:
-    """Return the assignments of a run, some of them without label or truth, and to where prediction puts them."""
+    """Return the assignments of a run, of which some rows are predicted as if label and truth were unknown."""
     a, gone = run.assignments, {*rows}
     labels, truth = (
         tuple(None if row in gone else name for row, name in enumerate(column)) for column in (a.labels, a.truth)

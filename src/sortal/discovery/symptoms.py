@@ -16,7 +16,7 @@ SUMMED_AT_ONCE = 2**14  # images
 
 
 def symptoms(run: Run, compared: Comparison) -> list[str]:
-    """Describe what is wrong with a run, the worst first, and what its confidence rests on if that is little."""
+    """Describe what is wrong with a run, the worst first; and what its confidence rests on, if that is not much."""
     found = []
     alike = mean_cosine(run.features)
     collapsed = alike >= COLLAPSED
@@ -34,8 +34,8 @@ def symptoms(run: Run, compared: Comparison) -> list[str]:
         )
     if not collapsed and (share := _apart(run)) < SEPARATE:
         found.append(
-            f"Your labelled classes are hardly told apart: the labelled image nearest to another is of its class in "
-            f"{share:.0%} of cases only. Use another backbone or other weights, or train for longer."
+            f"Your labelled classes are hardly told apart: for only {share:.0%} of labelled images, the nearest other "
+            "one is of the same class. Use another backbone or other weights, or train for longer."
         )
     if run.k.estimated and run.k.k == run.k.known:
         found.append(

@@ -32,7 +32,7 @@ UnseenImages = tuple[int, Tally]  # images of a category that are still unseen, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision:
+class UnseenPrecision:
     """The estimated share of right images among those accepted unseen, with an interval."""
 
     images: int  # accepted unseen, those that samples have shown since included
@@ -48,7 +48,7 @@ def due(unseen: int, tally: Tally) -> int:
     return 0 if tally.sampled else min(unseen, wanted, LARGEST_SAMPLE)
 
 
-def precision(parts: Iterable[UnseenImages], failed: Iterable[Tally] = ()) -> Precision:
+def precision(parts: Iterable[UnseenImages], failed: Iterable[Tally] = ()) -> UnseenPrecision:
     """Estimate the share of right images over categories, each with its images still unseen and its tally.
 
     Those that have `failed` are no longer accepted, but those that passed did so by the same samples, some of them by
@@ -57,12 +57,12 @@ def precision(parts: Iterable[UnseenImages], failed: Iterable[Tally] = ()) -> Pr
     known = [(tally.images if tally.sampled else unseen, tally) for unseen, tally in parts]
     images, sampled = sum(n for n, _ in known), sum(tally.sampled for _, tally in known)
     if not sampled:
-        return Precision(images=images, sampled=0, estimate=None, low=0.0, high=1.0)
+        return UnseenPrecision(images=images, sampled=0, estimate=None, low=0.0, high=1.0)
     every = [*known, *((tally.images, tally) for tally in failed)]
     share, low, high = _estimate(known)
     if len(every) > len(known):
         low = _estimate(every)[1]
-    return Precision(images=images, sampled=sampled, estimate=share, low=low, high=high)
+    return UnseenPrecision(images=images, sampled=sampled, estimate=share, low=low, high=high)
 
 
 def _estimate(known: Sequence[tuple[int, Tally]]) -> tuple[float, float, float]:

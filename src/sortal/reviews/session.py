@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.images.originals import STATES, Originals
+from sortal.images.originals import FILE_STATES, Originals
 from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import growing, journal
@@ -184,7 +184,7 @@ class Session:
     def _lost(self) -> dict[str, Any]:
         """Say how many files are gone or have changed, and name some."""
         rows = np.flatnonzero(self.originals.state)[:CARD_IMAGES].tolist()
-        counts = {state: int((self.originals.state == at).sum()) for at, state in enumerate(STATES) if at}
+        counts = {state: int((self.originals.state == at).sum()) for at, state in enumerate(FILE_STATES) if at}
         return {**counts, "files": [self._file(row) for row in rows]}
 
     def words(self) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def write_run(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
     disk.replace_all(run.folder, {**changed, **segments, RUN: facts}, [*gone, *stale])
 
 
-def _changed_features(run: Run) -> tuple[dict[str, disk.Content], list[str]]:
+def _changed_features(run: Run) -> tuple[dict[str, disk.FileContent], list[str]]:
     """Return the feature files to write and those to remove; features are recognised by their digest in RUN."""
     saved, names = peek(run.folder), arrays.segments(run.folder)
     if saved is not None and names:

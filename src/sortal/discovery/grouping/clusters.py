@@ -55,7 +55,7 @@ class Rows:
 
     @cached_property
     def key(self) -> tuple[str, int]:
-        """What both depend on, for the keys of caches: the last digits of averages depend on the machine."""
+        """What both depend on, for the keys of caches; averages differ in their last digits between machines."""
         return cache.hashed(self.x), self.neighbours
 
 

@@ -36,9 +36,7 @@ def nearest(rows: Tensor, count: int, *, share: tuple[int, int] = (0, 1)) -> Ite
     compared = [own[:: max(-(-len(own) // MOST_COMPARED), 1)] for own in members]
     order = (centres @ centres.T).fill_diagonal_(torch.inf).argsort(1, descending=True)
     sizes = torch.tensor([len(each) for each in compared], device=rows.device)
-    enough = (sizes[order].cumsum(1) < FEWEST_COMPARED * count).sum(
-        1
-    ) + 1  # cells that have the least number of rows together
+    enough = (sizes[order].cumsum(1) < FEWEST_COMPARED * count).sum(1) + 1  # cells that have so many rows together
     for own, near, needed in list(zip(members, order.tolist(), enough.tolist(), strict=True))[rank::size]:
         if len(own):
             others = torch.cat([compared[each] for each in near[: max(CELLS_PROBED, needed)]])

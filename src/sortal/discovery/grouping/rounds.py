@@ -290,7 +290,7 @@ def _categories(k: int) -> str:
 
 
 def _summary(counted: Count, attempts: list[Attempt], best: Attempt) -> str:
-    """Tell what was counted on the way; the k of the run is counted on the features that training ends with."""
+    """Summarise what was counted during training; the k of the run is counted on the features that it ends with."""
     if counted.likely is None:
         return ""
     text = f"Counted {_categories(counted.k)} after contrastive learning"

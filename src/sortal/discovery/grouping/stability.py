@@ -52,7 +52,7 @@ def cluster_again(
 
 
 def _some_of_each(rows: Ints, labels: Ints, generator: np.random.Generator) -> Ints:
-    """Draw at most `MOST_REPEATED` labelled rows: as many of each class, as far as it has them, and at least one."""
+    """Draw at most `MOST_REPEATED` labelled rows: equally many of each class, or all it has, but at least one."""
     drawn = generator.permutation(rows)
     drawn = drawn[np.argsort(labels[drawn], kind="stable")]
     classes, starts, counts = np.unique(labels[drawn], return_index=True, return_counts=True)

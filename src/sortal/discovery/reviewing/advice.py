@@ -33,7 +33,7 @@ Embeddings = NDArray[np.float32]
 
 @dataclass(eq=False)
 class Advice:
-    """Proposes what clustering, or an image-text model, finds; heavy libraries are imported when first needed."""
+    """Makes proposals by clustering or by an image-text model; heavy libraries are imported when first needed."""
 
     run: Run
     store: PixelStore
@@ -71,7 +71,7 @@ class Advice:
         return refit(review, alone(self.device))
 
     def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
-        """Suggest those of the given words that describe typical images best, among categories with those."""
+        """Suggest the words that describe these images best; `others` are typical images of all categories."""
         if self.model is None or self.embedded is None:
             return []
         from sortal.learning.image_text import suggest

@@ -59,7 +59,7 @@ def _tell(text: str) -> None:
 
 
 def serve(server: Server, *, browser: bool, say: Callable[[str], None]) -> None:
-    """Say the link to a review, and another one whenever Enter is pressed, and serve it until Ctrl-C."""
+    """Print the link to a review, and a new one whenever Enter is pressed; serve the review until Ctrl-C."""
     with on_enter(lambda: say(f"Review: {server.link()}")) as listening:
         link = server.link()
         say(f"Review: {link}")
@@ -100,10 +100,8 @@ def open_session(
     originals = Originals(run.paths(), run.assignments.contents, [index])
     originals.look_at_all(lambda done, of: runtime.progress("Comparing files", done, of))
     if lost := np.flatnonzero(originals.state).tolist():
-        told = originals.say(lost, run.assignments.files)
-        runtime.note(
-            f"{told}. The review leaves out what is lost; run sortal discover again to sort what is there now."
-        )
+        changes = originals.say(lost, run.assignments.files)
+        runtime.note(f"{changes}. The review leaves these images out; run sortal discover again to sort what is there.")
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
     threading.Thread(target=_import_ahead, daemon=True).start()
@@ -112,7 +110,7 @@ def open_session(
 
 
 def _import_ahead() -> None:
-    """Import what pages will ask for while the first one loads; whoever needs it says why it cannot be imported."""
+    """Import what pages will need while the first one loads; an import that fails is reported where it is needed."""
     with suppress(Exception):  # such as that the process ends, or may open no more files
         import_module("sortal.clustering.kmeans")
 
