@@ -31,6 +31,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads wait for each other longer than they compute on tiny tensors
 # Under nohup, in the background of a script and under many job runners SIGINT is ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+os.fsync = lambda fd: None  # nobody cuts the power; tests of when files are synced replace it themselves
 # The same examples everywhere, however slow the machine. To look for new ones: pytest --hypothesis-profile=default
 hypothesis.settings.register_profile("sortal", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("sortal")
@@ -80,7 +81,7 @@ class SortedRun:
 
 @pytest.fixture(scope="module")
 def quickly() -> Iterator[None]:
-    """Leave out the report and the waiting for the disk, which take longer than all the rest."""
+    """Leave out the report, which takes longer than all the rest."""
     from support import tiny_folder
 
     with tiny_folder.quickly():

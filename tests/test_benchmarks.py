@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import load_digits
 from support import tiny_folder
 from support.reviews import saved_run
 
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 FILES = sorted(path.name for path in FOLDER.glob("*.py"))
 MODULES = ("peers.py",)  # without a command line: others import them
+FEW = 300  # digits
 NETWORK = ["--backbone", "convnet", "--epochs", "1"]
 SORT = ["--backbone", "convnet", "--method", "kmeans", "--k", "4", "--device", "cpu"]
 
@@ -75,7 +77,7 @@ CASES = [
     Case("map.py", "--count 200 --seeds 0 --peers sortal openTSNE", r"\| sortal \| \d"),
     Case("mutations.py", "--count 1 --jobs 1 --tests TESTS", "1 of 1 caught"),
     *(
-        Case("pixels.py", f"{mode} --count 4 --files 200 --workers 1", r"1 workers\n\S", apart=True, needs="resource")
+        Case("pixels.py", f"{mode} --count 4 --size 64 48 --workers 1", r"1 workers\n\S", apart=True, needs="resource")
         for mode in ("crops", "first")
     ),
     Case(
@@ -175,6 +177,8 @@ def test_a_script_runs(
     if case.needs and find_spec(case.needs) is None:
         pytest.skip(f"{case.script} needs the module {case.needs}, which this system does not have.")
     monkeypatch.chdir(tmp_path)
+    grey, numbers = load_digits(return_X_y=True)
+    monkeypatch.setattr("sklearn.datasets.load_digits", lambda **_: (grey[:FEW], numbers[:FEW]))
     for call in case.words.split(" ; "):
         words = inputs.fill(call, tmp_path / "new")
         if case.apart:

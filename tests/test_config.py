@@ -83,7 +83,7 @@ def test_every_setting_is_checked_frozen_and_survives_json(kind: Any) -> None:
 
 
 def test_keywords_become_records_and_a_misspelt_one_is_refused() -> None:
-    given = {"k": 3, "weights": Path("w.pth"), "views": None, "unlisted": "ignore"}
+    given = {"k": 3, "weights": Path("w.pth"), "views": "live", "unlisted": "ignore"}
     found = from_keywords(given, Discovery, Reading)
     assert found == (Discovery(k=3, weights="w.pth", views="live"), Reading(unlisted="ignore"))
     with pytest.raises(InputError, match=r"^'metod' is not a setting\. Did you mean 'method'\?$"):

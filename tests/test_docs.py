@@ -151,19 +151,19 @@ WORDS = dict(
 def test_what_pages_count_is_what_there_is() -> None:
     """Every "N presets", "N commands" and the like: a number on a page that the code also has."""
     from sortal.config import Discovery, Reading, Training
-    from sortal.exchange.export import FORMATS
-    from sortal.images.datasets import NAMES
-    from sortal.research.benchmark.presets import DATASETS, METHODS, PRESETS
+    from sortal.exchange.export import EXPORT_FORMATS
+    from sortal.images.datasets import DATASET_NAMES
+    from sortal.research.benchmark.presets import DATASET_TITLES, METHOD_TITLES, PRESETS
 
     there = {
         "presets": {len(PRESETS)},
         "commands": {len(COMMANDS)},
-        "formats": {len(FORMATS)},
+        "formats": {len(EXPORT_FORMATS)},
         "public names": {len(sortal.__all__)},
-        "methods": {len(METHODS)},
+        "methods": {len(METHOD_TITLES)},
         "settings": {len(fields(record)) for record in (Discovery, Reading, Training)},
-        "paper's data sets": {len(DATASETS)},
-        "data sets": {len(DATASETS), len(NAMES)},
+        "paper's data sets": {len(DATASET_TITLES)},
+        "data sets": {len(DATASET_TITLES), len(DATASET_NAMES)},
     }
     counted = r"\b(\d+|" + "|".join(WORDS) + r")\s+(" + "|".join(there) + r")\b"
     found = []

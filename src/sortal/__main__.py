@@ -31,9 +31,11 @@ def run() -> int:
         code = main()
     except KeyboardInterrupt:  # another signal came while the first was being answered
         code = INTERRUPTED
-    finally:
+    try:
         for number in ours:
             signal.signal(number, _end)
+    except KeyboardInterrupt:  # yet another, just before there was nothing left to save
+        code = INTERRUPTED
     if code == INTERRUPTED:  # unloading libraries takes a second, in which a signal would be the end of the process
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(OSError, ValueError):
@@ -45,7 +47,7 @@ def run() -> int:
 def _leave_current_folder() -> None:
     """Import nothing from the current folder, here or in any child, unless it is named on PYTHONPATH.
 
-    It may be a stranger's. An empty entry on PYTHONPATH, which Python takes for the current folder, names nothing.
+    It may be a stranger's. Empty entries on PYTHONPATH, which Python takes for the current folder, are dropped.
     """
     if __name__ == "__main__" and not sys.flags.safe_path:
         del sys.path[0]  # where `python -m` looks first

@@ -31,7 +31,7 @@ SMALLER = "vit_small_patch16_224.dino"  # about four times as fast
 CONVNET = "convnet"  # the small network's name
 VIEWS = 8  # cached views of an image for views="auto", where they fit
 MAX_PIXELS = 80_000_000  # larger images are refused before decoding: a 12 KB file can claim more
-UNLABELLED = "unlabelled"  # the folder of images without a label
+UNLABELLED_FOLDER = "unlabelled"  # the folder of images without a label
 BOUNDS = {"least": (ge, "of at least"), "above": (gt, "above"), "most": (le, "at most")}  # of numbers, also in words
 
 
@@ -153,8 +153,6 @@ class Discovery(SettingsGroup):
     max_pixels: int = _setting(MAX_PIXELS, "Leave out images with more pixels.", least=1)
 
     def __post_init__(self) -> None:
-        if self.views is None:  # how 0.1 saved "live"
-            object.__setattr__(self, "views", LIVE)
         super().__post_init__()
         _check_epochs(self.method, self.epochs)
 
@@ -167,7 +165,7 @@ class Reading(SettingsGroup):
         "classes",
         "Whether each folder is a class, folders are ignored, or, in an export, only what was reviewed is labelled.",
     )
-    unlabelled: str = _setting(UNLABELLED, "Name of the folder whose images have no label.")
+    unlabelled: str = _setting(UNLABELLED_FOLDER, "Name of the folder whose images have no label.")
     unlisted: Unlisted = _setting("error", "How to treat images missing from the table.")
     extra_columns: ExtraColumns = _setting("error", "How to treat other columns of the table.")
     placeholders: Placeholders = _setting("error", 'How to treat labels such as "unknown", "none", "n/a" or "?".')
@@ -385,12 +383,12 @@ TRAININGS: dict[str, Training] = {
     "rankstats": Training(schedule="step", final_lr=0.1, weight_decay=1e-4),
     "uno": Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),
 }
-# What Sortal's own recipes change, so that the first steps at the full rate do not destroy pretrained features.
+# What Sortal's own recipes change, lest the first steps at the full rate destroy pretrained features.
 ROBUST: dict[str, Any] = {"clip": 1.0, "warmup": 0.05, "warmup_by": "step"}
 # How the small network is trained from scratch on tiny images (benchmarks/digits.py): at a temperature that separates
 # unknown classes, and without mirroring digits.
-TINY: dict[str, Any] = {"epochs": 40, "lr": 0.05, "flip": False, "precision": "float32"}
-TINY_TRAINING = Training(**TINY, **ROBUST)
+TINY_SETTINGS: dict[str, Any] = {"epochs": 40, "lr": 0.05, "flip": False, "precision": "float32"}
+TINY_TRAINING = Training(**TINY_SETTINGS, **ROBUST)
 TINY_CONTRAST = Contrast(temperature=0.3, hidden=256)
 TINY_DISTILLATION = Distillation(temperature=0.3, hidden=256)
 # Trained from random weights, so starting again would forget them.

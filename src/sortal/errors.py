@@ -90,14 +90,14 @@ class UnreadableError(SortalError):
         return self.reason in LASTING and not self.detail.startswith(PERHAPS_NO_MEMORY)
 
 
-# Errors of the operating system that mean: no room left on the disk, or no more of it for this user or this file.
+# Errors of the operating system: the disk is full, or this user or this file may not take more of it.
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 NO_TEMPORARY = "There is no folder for temporary files. Set TMPDIR to one that can be written to."
 
 
 def no_space(error: OSError, place: str, needed: str = "") -> NoSpaceError:
-    """Return the one error of all full disks: what could not be written, why, and the way out."""
+    """Return the error about a full disk: what could not be written, why, and the way out."""
     size = f" ({needed})" if needed else ""
     reason = (error.strerror or "no space left on device").rstrip(".")
     way_out = "Raise the limit on the size of files" if error.errno == errno.EFBIG else "Free some space"

@@ -1,4 +1,4 @@
-"""Hostile text in a browser: the report and the review run nothing of it, load nothing, and stay laid out.
+"""Hostile text in a browser: nothing in it is executed or loaded, and the layout of report and review holds.
 
 Pages report every violation of their policy to a collector, which a stricter policy joins that only reports.
 """
@@ -20,7 +20,7 @@ from support.world import Trial
 from sortal.discovery.reviewing.advice import Advice
 from sortal.images.decoding import Quarantined
 from sortal.runs.facts import ImageSource
-from sortal.web.app.guard import HEADERS, POLICY
+from sortal.web.app.guard import ANSWER_HEADERS, POLICY
 from sortal.web.report.report import make_report
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Watched:
     events: list[str] = field(default_factory=list)
 
     def check(self) -> None:
-        """Fail if anything of the text was run, loaded, or refused by the policy only, or if the page is too wide."""
+        """Fail if text was executed or loaded, if only the policy prevented that, or if the page is too wide."""
         assert self.page.evaluate(HIT) == [None, 0]
         wide, window, elements = self.page.evaluate(WIDTH)
         assert wide <= window, f"The page is {wide} pixels wide, in a window of {window}: {elements}"
@@ -60,7 +60,7 @@ class Watched:
 
 
 def watch(browser: Browser, origin: str, look: tuple[tuple[int, int], bool], policy: str = "") -> Watched:
-    """Open an empty page that tells of everything; documents get a `policy` that only reports as well."""
+    """Open an empty page and record what happens in it; documents also get a report-only `policy`."""
     (width, height), dark = look
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -243,7 +243,7 @@ def _walk_review(watched: Watched, client: Client, texts: list[str]) -> None:
     ],
 )
 def test_what_the_collector_tells(trial: Trial, browser: Browser, body: str, script: str) -> None:
-    """Break a page on purpose: the collector must tell of it, or it would prove nothing."""
+    """Break a page on purpose: the collector must notice, or its silence elsewhere would prove nothing."""
     page = trial.folder / "page.html"
     meta = f'<meta http-equiv="Content-Security-Policy" content="{STRICTER}">'
     page.write_text(f"<!doctype html>{meta}<body>{body}")
@@ -257,4 +257,4 @@ def test_what_the_collector_tells(trial: Trial, browser: Browser, body: str, scr
 
 
 def test_the_review_is_as_strict_as_the_collector() -> None:
-    assert "require-trusted-types-for 'script'" in HEADERS["Content-Security-Policy"] == POLICY
+    assert "require-trusted-types-for 'script'" in ANSWER_HEADERS["Content-Security-Policy"] == POLICY

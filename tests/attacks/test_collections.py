@@ -1,4 +1,4 @@
-"""Collections that have hardly anything in them: a sound result, or a sentence that refuses."""
+"""Collections of almost nothing: each is sorted correctly, or refused with a sentence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TWO_CLASSES = {**numbered("ash", 4), **numbered("beech", 4, 4), **numbered("unla
 
 @dataclass(frozen=True)
 class Collection:
-    """Images that are hardly a collection, and how to sort them."""
+    """A collection of almost nothing, and how to sort it."""
 
     name: str
     images: dict[str, NDArray[np.uint8]]
@@ -67,7 +67,7 @@ TINY = ("--backbone", "convnet", "--epochs", "1", "--n-init", "2", "--k-max", "1
 
 @pytest.mark.attack(most=2 * len(COLLECTIONS))
 def test_hardly_a_collection(trial: Trial) -> None:
-    """Sort a collection that is hardly one: a run without a number that is none, or a refusal in a sentence."""
+    """Sort a collection of almost nothing: the run holds no NaN and no infinity, or a sentence refuses it."""
     given: Collection = trial.case(COLLECTIONS)
     images, run = trial.folder / "images", trial.folder / "run"
     for file, pixels in given.images.items():
@@ -88,7 +88,7 @@ def test_hardly_a_collection(trial: Trial) -> None:
 
 
 def check_written(run: Path) -> None:
-    """Require that the tables and the JSON of a run have no number that is none."""
+    """Require that the tables and the JSON of a run hold no NaN and no infinity."""
     for path in run.glob("*.csv"):
         check_table(path)
     for path in run.glob("*.json"):

@@ -67,7 +67,7 @@ def commands(world: World, folder: Path, run: Path) -> dict[str, Words]:
 
 
 def prepare() -> None:
-    """Let a review end as soon as it has begun, and draw maps that are made at once."""
+    """End a review as soon as it starts, and replace the slow map by a trivial one."""
     end_reviews()
     patch("sortal.clustering.tsne.place", lambda x, *_, **__: x[:, :2].astype("float64")).start()
 
@@ -142,7 +142,7 @@ def serial(trial: Trial, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 def check_pair(trial: Trial, names: tuple[str, str], done: Sequence[Done], run: Path, orders: Any) -> None:
-    """Require that each command ended well or was refused for the other, and the state of a serial order."""
+    """Require that each command succeeded or was refused because of the other, and the run of a serial order."""
     carried_out = []
     for name, each in zip(names, done, strict=False):
         each.check(0, 2)
@@ -181,7 +181,7 @@ def check_written(trial: Trial, run: Path, names: set[str]) -> None:
 
 @pytest.mark.attack(most=len(PAIRS))
 def test_between(trial: Trial) -> None:
-    """A command that changes the run between what another one read first and its lock is not undone."""
+    """If a command changes the run after another one has read it, and before that one locks it, the change is kept."""
     names: tuple[str, str] = trial.case([pair for pair in PAIRS if pair[0] in NAMES[:5]])  # those that lock it
     run = trial.world.copy_run(trial.folder / "run")
     lines = commands(trial.world, trial.folder, run)

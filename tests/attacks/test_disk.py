@@ -47,7 +47,7 @@ def check_refusal(done: Done, place: Path, *codes: int) -> None:
 
 @pytest.mark.attack
 def test_full(trial: Trial) -> None:
-    """Let no file be made and nothing be written from some operation on, or only once."""
+    """Fill the disk at some operation, for good or only for that operation."""
     command: Command = trial.case(COMMANDS)
     place, noted = prepare(trial, command), trial.folder / "noted"
     number, later = trial.random.randint(1, undisturbed(command, trial.world).operations), trial.random.random() < 0.7
@@ -76,7 +76,7 @@ def fill_output(stream: int) -> None:
 @pytest.mark.attack(most=2 * len(COMMANDS))
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_full_output(trial: Trial) -> None:
-    """Let nothing be printed: without its output a command fails, but what it has made is whole."""
+    """Fill the disk that output goes to: the command fails, but what it has written is whole."""
     command: Command = trial.case(COMMANDS)
     place = prepare(trial, command)
     stream = 1 + trial.number // len(COMMANDS) % 2
@@ -88,7 +88,7 @@ def test_full_output(trial: Trial) -> None:
 
 @pytest.mark.attack(most=50)
 def test_review(trial: Trial) -> None:
-    """Let no decision of a review be saved at some operations: it is refused, and the next one that fits is saved."""
+    """Fill the disk for some decisions of a review: these are refused, and the next one that fits is saved."""
     run, decisions = saved_run(trial.folder / "run"), 12
     refused = sorted(trial.random.sample(range(decisions), 4))
     ended = fork_server.shared().run(decide, str(run.folder), refused, decisions, trial.random.random(), codes=[0])

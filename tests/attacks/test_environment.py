@@ -134,7 +134,7 @@ def test_surroundings(trial: Trial) -> None:
 
 @pytest.mark.attack(most=4)
 def test_broken_pipe(trial: Trial) -> None:
-    """A reader that goes away, of results or of messages, ends the command quietly and undoes nothing."""
+    """Close the pipe that a command writes results or messages to: it ends quietly, and its files are whole."""
     reader, writer = os.pipe()
     os.close(reader)
     stream = ("stdout", "stderr")[trial.number % 2]
@@ -157,7 +157,7 @@ def ignore(*numbers: int) -> None:
 
 
 def disturb(number: int, every: int, ignored: bool) -> None:
-    """In a child: send itself a signal at every so many-th file that is replaced."""
+    """In a child: send itself a signal each time so many more files were replaced."""
     if ignored:
         ignore(number)
     replace, count = os.replace, 0
@@ -196,7 +196,7 @@ def same(run: Path, other: Path) -> None:
 
 
 def jump(seconds: float, seed: int) -> None:
-    """In a child: let the clock on the wall jump at each look at it, and give new files times in the future."""
+    """In a child: let the system clock jump whenever it is read, and give new files wrong times."""
     clock, chance = time.time, random.Random(seed)
     patch("time.time", lambda: clock() + chance.uniform(-seconds, seconds)).start()
     patch("time.time_ns", lambda: int(1e9 * (clock() + chance.uniform(-seconds, seconds)))).start()

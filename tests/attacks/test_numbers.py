@@ -1,4 +1,4 @@
-"""Numbers at and beyond their limits: features, labels and tables that have hardly anything in them."""
+"""Numbers at and beyond their limits, and features, labels and tables of almost nothing."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_confidence(trial: Trial) -> None:
 
 @pytest.mark.attack(most=2 * len(FEATURES))
 def test_maps(trial: Trial) -> None:
-    """Place hardly any, equal and nearly equal rows on a map: positions are finite; rows that are not are refused."""
+    """Place few, equal and nearly equal rows on a map: positions are finite. Rows with NaN or infinity are refused."""
     name, draw = trial.case([*FEATURES]), generator(trial)
     sizes = (0, 1, 2, 3, 4, 5, 11, 40)
     for n in sizes:
@@ -176,7 +176,7 @@ def test_maps(trial: Trial) -> None:
 
 @pytest.mark.attack(most=50)
 def test_kinds_of_numbers(trial: Trial) -> None:
-    """Cluster whole numbers and floats of every width, in every layout: alike, as far as they are the same numbers."""
+    """Cluster the same numbers as integers and floats of every width, in every memory layout: the results agree."""
     draw = generator(trial)
     n = 24
     whole = draw.integers(0, 2 if trial.number % 2 else 100, (n, 3))

@@ -28,7 +28,7 @@ CASES = [(command, option) for command, options in VALUES.items() for option in 
 
 @pytest.mark.attack(most=2 * len(CASES))
 def test_options(trial: Trial) -> None:
-    """Every option of a number meets every extreme value: it is refused in a sentence, or carried out soundly."""
+    """Give every numeric option every extreme value: it is refused with a sentence, or carried out correctly."""
     command, option = trial.case(CASES)
     run, images, out = trial.world.run, trial.world.images, trial.folder / "out"
     start: dict[str, Words] = {

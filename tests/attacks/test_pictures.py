@@ -39,7 +39,7 @@ RESIDENT = 2**30  # bytes that decoding may take, of which 80 million pixels tak
 def examined(files: Sequence[Path], max_pixels: int = LIMIT) -> list[JsonObject]:
     """Examine files in a worker, as users' files are; fail where one crashes or stalls it, or reaches outside."""
     items = [WorkItem(row, str(path)) for row, path in enumerate(files)]
-    with patch.object(workers, "PATIENCE", HANGING):
+    with patch.object(workers, "IMAGE_PATIENCE", HANGING):
         found = dict(run_workers(examine, items, options={"max_pixels": max_pixels}, workers=1))
     for row, path in enumerate(files):
         one, name = found[row], f"{path}: {found[row]}"
@@ -115,7 +115,7 @@ def test_packed_mutations(trial: Trial) -> None:
     files, originals = write_mutated(trial.folder, trial.random)
     images = image_set([path.name for path in files], paths=[str(path) for path in files], labels=[None] * len(files))
     settings = Settings(shorter_side=16, max_pixels=LIMIT)
-    with patch.object(workers, "PATIENCE", HANGING):
+    with patch.object(workers, "IMAGE_PATIENCE", HANGING):
         store = pack(images, trial.folder / "store", settings=settings, runtime=Runtime(workers=1))
     refused = {bad.file: bad.reason for bad in store.quarantine}
     assert set(refused.values()) <= LASTING, refused
@@ -141,7 +141,7 @@ def _check_all(trial: Trial, files: Mapping[str, tuple[bytes, str]], max_pixels:
 
 @pytest.mark.attack(most=1)
 def test_bombs(trial: Trial) -> None:
-    """Files that unfold to gigabytes, or to endless work, cost little of both."""
+    """Files that unpack to gigabytes, or take endless work to decode, cost little memory and time."""
     _check_all(trial, _bombs())
 
 

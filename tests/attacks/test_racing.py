@@ -77,7 +77,7 @@ def test_files(trial: Trial) -> None:
 
 @pytest.mark.attack(most=100)
 def test_folders(trial: Trial) -> None:
-    """Let a thread replace folders while they are walked: they are read, or named as what cannot be."""
+    """Let a thread replace folders while they are walked: each is read, or named as unreadable."""
     place, files, outside = _planted(trial)
     folder = trial.random.choice(("unlabelled", "ash", "beech"))
     given = [{}, [str(place / folder)], str(outside), trial.number]

@@ -37,7 +37,7 @@ def commands(trial: Trial, run: Path) -> dict[str, Words]:
 
 @pytest.mark.attack
 def test_shortages(trial: Trial) -> None:
-    """Every command withstands a lack of something: the run is whole, and can be used."""
+    """Run a command short of something: whatever becomes of it, the run is whole and can be used."""
     limit, values = trial.case(SHORTAGES)
     run, out = trial.world.copy_run(trial.folder / "run"), trial.folder / "out"
     every = commands(trial, run)

@@ -139,7 +139,7 @@ def label_table(path: Path, rows: Sequence[Mapping[str, str | None]]) -> Path:
 
 @pytest.mark.attack
 def test_files_of_a_run(trial: Trial) -> None:
-    """Put hostile text into single places of the files of a run; it is read, or the run is said to be damaged."""
+    """Put hostile text into single places of the files of a run: it is read, or the run is reported as damaged."""
     random, sortal = trial.random, trial.world.sortal
     run = trial.world.copy_run(trial.folder / "run")
     kept = {each.name: each.read_bytes() for each in run.iterdir() if each.suffix in (".json", ".csv", ".jsonl")}

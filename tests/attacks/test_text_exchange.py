@@ -18,7 +18,7 @@ from support.sample_run import as_sorted
 from support.tiny_folder import parse_strictly
 from support.world import Trial
 
-from sortal.exchange.export import FORMATS, export
+from sortal.exchange.export import EXPORT_FORMATS, export
 from sortal.exchange.labelstudio import choices_of
 from sortal.reviews.journal import JOURNAL_FORMAT, run_key
 from sortal.reviews.loading import load_run
@@ -58,12 +58,14 @@ def test_exports(trial: Trial) -> None:
     run = as_sorted(replace(run, facts=replace(run.facts, images=(source,))))
     place = trial.folder / "place"
     place.mkdir()
-    for name, format_ in FORMATS.items():
+    for name, format_ in EXPORT_FORMATS.items():
         out = place / f"{name}{format_.extension}"
         done = export(run, name, out, how="symlink")
         assert (done.missing, done.changed) == ((), ())
         READERS[name](out, run)
-    assert {each.name for each in place.iterdir()} == {f"{name}{each.extension}" for name, each in FORMATS.items()}
+    assert {each.name for each in place.iterdir()} == {
+        f"{name}{each.extension}" for name, each in EXPORT_FORMATS.items()
+    }
 
 
 def _utf8(text: str) -> str:

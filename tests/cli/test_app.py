@@ -138,7 +138,7 @@ def test_errors_print_one_line_and_bugs_keep_their_traceback(stub: Stub) -> None
     nowhere = "error: There is no folder for temporary files. Set TMPDIR to one that can be written to."
     no_memory = "error: There is not enough memory. Close other programs, or use a machine with more."
     too_many = os.strerror(errno.EMFILE)
-    refused_by_system = f"error: The system refused a request: {too_many}. Repeat the command when it can serve it."
+    refused_by_system = f"error: The system refused a request: {too_many}. Resolve that, then repeat the command."
     for error, code, message in (
         (InputError("k must be at least 5, got 2."), 2, "error: k must be at least 5, got 2."),
         (SortalError("A process could not start."), 1, "error: A process could not start."),

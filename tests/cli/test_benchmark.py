@@ -14,7 +14,7 @@ from support.printed import lines_of
 from support.sample_records import example, scores
 
 from sortal.cli import benchmark
-from sortal.research.benchmark import presets, records, sweep, tables
+from sortal.research.benchmark import comparison, presets, records, sweep
 from sortal.research.benchmark.presets import PRESETS
 from sortal.research.benchmark.records import KRecord, Record
 from sortal.research.benchmark.select import choose
@@ -61,9 +61,9 @@ def test_a_benchmark_names_the_files_it_left_out_whenever_it_is_run(
 
 
 def test_benchmark_table_prints_and_writes_tables(benchmarked: Benchmarked, tmp_path: Path) -> None:
-    made = tables.tables(records.find([benchmarked.out]))
+    made = comparison.tables(records.find([benchmarked.out]))
     done = invoke("benchmark", "table", benchmarked.out)
-    assert done == Done(0, tables.document(made), "")
+    assert done == Done(0, comparison.document(made), "")
     assert done.out.startswith("# Benchmarks\n\n## trees: convnet, random weights, true k\n")
     parts = [benchmarked.out / "trees/uno", benchmarked.out / "trees/kmeans/k-true/seed-0"]
     assert invoke("benchmark", "table", *parts) == done

@@ -12,7 +12,7 @@ from support.printed import BAD, lines_of
 
 from sortal.cli import images
 from sortal.images import check
-from sortal.images.check import ClassCount, Duplicates, Health, Kind
+from sortal.images.check import ClassCount, DuplicateKind, Duplicates, Health
 from sortal.images.decoding import Quarantined
 
 
@@ -30,7 +30,7 @@ SMILE = check.ClassCount(name=":smile: дуб", images=3, unreadable=0)
 HEALTH = replace(HEALTHY, classes=(SMILE, *HEALTHY.classes))
 
 
-def duplicates(kind: Kind, **labels: str | None) -> Duplicates:
+def duplicates(kind: DuplicateKind, **labels: str | None) -> Duplicates:
     """Make a group of duplicates from files and their labels."""
     return Duplicates(kind=kind, files=tuple(labels), labels=tuple(labels.values()))
 
@@ -66,7 +66,7 @@ def test_check_options_reach_the_library(stub: Stub, pets: Path) -> None:
         counts = {name: int((images.labels == at).sum()) for at, name in enumerate(images.classes)}
         return {**counts, None: int((images.labels < 0).sum())}, options
 
-    usual = {"tiny": check.TINY, "max_pixels": 80_000_000}
+    usual = {"tiny": check.TINY_BELOW, "max_pixels": 80_000_000}
     assert checked() == ({"cat": 2, "dog": 1, None: 1}, usual)
     chosen = {"tiny": 41, "max_pixels": 1599, "workers": 1}
     assert checked("--tiny", 41, "--max-pixels", 1599, "--workers", 1)[1] == chosen

@@ -207,7 +207,7 @@ def test_a_dry_prediction_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: py
     )
     predict.print_forecast(plan)
     assert [re.sub(r"(?<=\S) {2,}", " | ", line.rstrip()) for line in capsys.readouterr().out.splitlines()] == [
-        "images | 1,200, to be added to the 34,000 of the run, as far as it does not have them",
+        "images | 1,200; those that the run does not have yet are added to its 34,000",
         "backbone | vit",
         "device | cpu",
         "disk | about 45.6 MB; 78.9 GB free",

@@ -9,7 +9,7 @@ from support.command_line import NOTE, Done, Real, Stub, invoke, refused
 from support.printed import lines_of
 
 from sortal.cli import runs
-from sortal.exchange.export import FORMATS, ExportResult, export
+from sortal.exchange.export import EXPORT_FORMATS, ExportResult, export
 from sortal.exchange.format import How
 from sortal.research import figures
 from sortal.research.figures import FiguresResult
@@ -18,7 +18,7 @@ from sortal.research.figures import FiguresResult
 def test_export_options_reach_the_library(stub: Stub) -> None:
     loaded = stub("sortal.reviews.loading.load_run", "the run")
     asked = stub("sortal.exchange.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
-    for name in FORMATS:
+    for name in EXPORT_FORMATS:
         assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", NOTE)
         usual = {"run": "the run", "format": name, "out": None, "how": "hardlink", "force": False}
         usual |= {"absolute_paths": False}

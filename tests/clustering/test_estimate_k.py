@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from sortal import KEstimate, SemiSupervisedKMeans, estimate_k
-from sortal.clustering.estimate_k import CLOSE, TOLERANCE, Evaluation, KMethod, _Clusterings, separation
+from sortal.clustering.estimate_k import CLOSE_SHARE, TOLERANCE, Evaluation, KMethod, _Clusterings, separation
 from sortal.errors import InputError
 from sortal.metrics import accuracy
 from sortal.system.distributed import Peers
@@ -249,7 +249,7 @@ def test_the_interval_has_all_ks_that_score_almost_as_well(peak: int, k_max: int
 @pytest.mark.parametrize(("k_min", "k_max", "k"), [(1, 60, 20), (25, 60, 25), (3, 15, 15), (30, 30, 30)])
 def test_the_search_keeps_within_its_bounds(method: KMethod, k_min: int, k_max: int, k: int) -> None:
     found = scored(lambda k, _: -abs(np.log(k / 20)), method=method, k_max=k_max, k_min=k_min)
-    assert abs(found.k - k) <= max(1, CLOSE * k)
+    assert abs(found.k - k) <= max(1, CLOSE_SHARE * k)
     assert all(max(k_min, 3) <= at.k <= k_max for at in found.curve)
 
 
@@ -274,5 +274,5 @@ def test_the_choice_follows_from_the_curve(method: KMethod, seed: int, k_max: in
     tried, (first, *_, last) = [2, *(at.k for at in found.curve), k_max + 1], near(found, TOLERANCE) * 2
     assert all(3 <= k <= k_max for k in tried[1:-1])
     if method == "separation":  # the next ks outside are close, or beyond the bounds
-        assert first - tried[tried.index(first) - 1] <= max(1, CLOSE * first)
-        assert tried[tried.index(last) + 1] - last <= max(1, CLOSE * last)
+        assert first - tried[tried.index(first) - 1] <= max(1, CLOSE_SHARE * first)
+        assert tried[tried.index(last) + 1] - last <= max(1, CLOSE_SHARE * last)

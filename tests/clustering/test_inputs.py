@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 
-from sortal.clustering.inputs import UNLABELLED, draw_seed, read_inputs, read_labels, read_rows
+from sortal.clustering.inputs import NO_CLASS, draw_seed, read_inputs, read_labels, read_rows
 from sortal.errors import InputError
 from sortal.system.device import choose_device
 from sortal.system.distributed import Peers
@@ -73,7 +73,7 @@ def test_labels_of_a_list_and_of_its_object_array_agree(y: list[Any]) -> None:
     again, same = read_labels(objects(*y), len(y))
     assert (numbers.tolist(), names.tolist()) == (again.tolist(), same.tolist())
     for given_name, number in zip(y, numbers, strict=True):
-        assert (given_name in (-1, "-1")) if number == UNLABELLED else names[number] == given_name
+        assert (given_name in (-1, "-1")) if number == NO_CLASS else names[number] == given_name
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_similarities_are_gaussian_and_have_the_perplexity() -> None:
 
 
 def test_a_graph_averages_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tsne, "NEIGHBOURS", 6)
+    monkeypatch.setattr(tsne, "GRAPH_NEIGHBOURS", 6)
     x = normal(40, 3)
     squared, rows = tsne.nearest(x, 6)
     dense = torch.zeros(40, 40, dtype=torch.float64).scatter_(1, rows, tsne.similarities(squared, 3.0))
@@ -112,7 +112,7 @@ def test_the_potential_on_a_grid_approaches_that_of_all_pairs(spread: tuple[floa
 
 
 def test_the_gradient_is_that_of_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tsne, "NEIGHBOURS", 8)
+    monkeypatch.setattr(tsne, "GRAPH_NEIGHBOURS", 8)
     graph = tsne.graph_of(normal(60, 4))
     p, y = _dense(graph), 2 * normal(2, 60)
 
@@ -198,6 +198,6 @@ def test_copies_are_parted_but_stay_together() -> None:
 
 
 def test_a_map_shows_more_images_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tsne.mapper("cpu").points == projection.POINTS
+    assert tsne.mapper("cpu").points == projection.MAP_POINTS
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert tsne.mapper("cuda").points == tsne.ON_GPU

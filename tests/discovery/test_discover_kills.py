@@ -163,7 +163,7 @@ def test_an_interrupted_command_saves_a_checkpoint_and_resumes(
     assert "Traceback" not in stderr
     rounds = [*(out / "cache/learn").iterdir()]
     assert len(rounds) == 2
-    assert all((learned / checkpoint.NAME).exists() for learned in rounds)
+    assert all((learned / checkpoint.CHECKPOINT).exists() for learned in rounds)
     assert peek(out) is None
     (stderr,) = fork_server.run(command, words, False, codes=[3]).each("stderr")  # with the same number of threads
     assert "Training is already complete." in stderr

@@ -42,7 +42,7 @@ from sortal.errors import InputError, Remedy
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.registry import load_backbone
-from sortal.learning.features import LARGEST
+from sortal.learning.features import LARGEST_FEATURE_FILE
 from sortal.learning.methods import make
 
 SMALL = Discovery(backbone="convnet", method="gcd", epochs=3)
@@ -282,7 +282,9 @@ def test_a_hub_out_of_reach_is_an_error_as_it_is_of_the_run(
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     there = {f"timm/{name}" for name in cached}
-    monkeypatch.setattr(hub, "cached", lambda repository, file=hub.FILE: tmp_path if repository in there else None)
+    monkeypatch.setattr(
+        hub, "cached", lambda repository, file=hub.WEIGHTS_FILE: tmp_path if repository in there else None
+    )
     images, name = folder_of(tmp_path / "images", each=2), BACKBONE if on_gpu else SMALLER
     with pytest.raises(InputError, match=rf"The weights of {name} are not .* cannot be downloaded: HF_HUB_OFFLINE"):
         forecast(replace(job_of(images, tmp_path / "run", Discovery(k=4)), settings=Discovery(k=4, backbone=name)))
@@ -352,7 +354,7 @@ def test_memory_is_that_of_the_largest_stage() -> None:
     small = measurements(base=7, working=0)
     assert memory(work(learned=10, width=10**5), small, None) == 7 + names + 3 * 4 * 10 * 10**5, "features three times"
     many = memory(work(learned=10**6, width=1000), small, None)
-    assert many == 7 + 10**6 * RECORD_BYTES + 2 * LARGEST, "large ones are in files"
+    assert many == 7 + 10**6 * RECORD_BYTES + 2 * LARGEST_FEATURE_FILE, "large ones are in files"
 
 
 def test_times_are_counts_multiplied_by_rates() -> None:

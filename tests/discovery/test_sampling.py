@@ -13,7 +13,7 @@ from sortal.discovery.job import Job, prepare
 from sortal.discovery.sampling import check_room, draw, learned_part, remedies
 from sortal.errors import InputError, NoSpaceError
 from sortal.images.image_set import ImageSet, image_set
-from sortal.images.store.packing import MARGIN
+from sortal.images.store.packing import DISK_RESERVE
 from sortal.learning.backbones.registry import load_backbone
 
 Usage = namedtuple("Usage", "total used free")
@@ -77,18 +77,18 @@ def test_pixels_that_do_not_fit_the_disk_are_refused_with_a_sample_that_does(
     job, backbone = job_of(tmp_path), load_backbone("convnet")
     side = backbone.spec.shorter_side
     each = 3 * side * side + 768
-    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0, 0, MARGIN + 120 * each))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0, 0, DISK_RESERVE + 120 * each))
     check_room(job, backbone)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0, 0, MARGIN + 120 * each - 1))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0, 0, DISK_RESERVE + 120 * each - 1))
     with pytest.raises(NoSpaceError, match=r"the pixels of 120 images need .* are free") as refused:
         check_room(job, backbone)
     assert "learn_on" not in str(refused.value), "a few images are no sample"
-    free = MARGIN + 10**6 * (8 * 512 + 1024) + 50_000 * each
+    free = DISK_RESERVE + 10**6 * (8 * 512 + 1024) + 50_000 * each
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0, 0, free))
     (advice,) = remedies(job, backbone, 10**6)
     assert advice.settings == {"learn_on": 40_000}  # four fifths of what is left beside features and tables
     assert remedies(job, backbone, 30_000) == (), "no sample of more images than there are"
     (tmp_path / "run/cache/pixels/x").mkdir(parents=True)
     (tmp_path / "run/cache/pixels/x/pixels.bin").write_bytes(bytes(each))  # one is stored already
-    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0, 0, MARGIN + 119 * each))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0, 0, DISK_RESERVE + 119 * each))
     check_room(job, backbone)

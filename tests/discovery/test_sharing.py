@@ -20,7 +20,7 @@ from support.runtimes import CPU
 
 from sortal.cli import app
 from sortal.discovery.prediction import predict, redraw
-from sortal.exchange.export import FORMATS, export
+from sortal.exchange.export import EXPORT_FORMATS, export
 from sortal.exchange.importing import import_annotations
 from sortal.exchange.naming import folder_names, shared_command
 from sortal.images.image_set import ImageSet
@@ -83,9 +83,9 @@ def telling(place: Path) -> set[str]:
     return {name for name, text in texts(place) if any(word in text for word in (HIDDEN, HOST, USER))}
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", EXPORT_FORMATS)
 def test_no_export_says_where_the_images_are_unless_it_is_asked_to(name: str, shared: Shared, tmp_path: Path) -> None:
-    extension = FORMATS[name].extension
+    extension = EXPORT_FORMATS[name].extension
     export(shared.run, name, tmp_path / f"default{extension}")
     assert telling(tmp_path / f"default{extension}") == set()
     export(shared.run, name, tmp_path / f"asked{extension}", absolute_paths=True)

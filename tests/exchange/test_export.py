@@ -27,9 +27,9 @@ from support.sample_run import as_sorted, sample_run
 from sortal import __version__
 from sortal.errors import InputError
 from sortal.exchange import image_formats
-from sortal.exchange.export import FORMATS, ExportResult, export
+from sortal.exchange.export import EXPORT_FORMATS, ExportResult, export
 from sortal.exchange.format import How, LeftOut, Request, is_there
-from sortal.exchange.image_formats import LONGEST_NAME, RESERVED, UniqueNames, safe
+from sortal.exchange.image_formats import LONGEST_FILE_NAME, RESERVED, UniqueNames, safe
 from sortal.images.decoding import MAX_BYTES
 from sortal.images.exported import utf8
 from sortal.images.image_set import image_set
@@ -145,7 +145,7 @@ def files_below(folder: Path) -> set[str]:
     return found - {".sortal-export.json"}
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", EXPORT_FORMATS)
 def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run, tmp_path: Path) -> None:
     before = {path: (content(path), os.stat(path).st_mtime_ns) for path in hostile.paths()}
     reports: list[tuple[str, int, int]] = []
@@ -279,7 +279,7 @@ def test_any_names_become_safe_and_distinct(texts: list[str], how: str) -> None:
     keys = [os.path.splitext(name)[0] if how == "stem" else name for name in given_out]
     assert len({key.casefold() for key in [*keys, "unsure"]}) == len(keys) + 1
     for name in given_out:
-        assert 0 < len(name.encode("utf-8")) <= LONGEST_NAME
+        assert 0 < len(name.encode("utf-8")) <= LONGEST_FILE_NAME
         assert not set(name) & set('/\\:*?"<>|\0\n\r')
         assert not name.startswith((".", " "))
         assert not name.endswith((".", " "))
@@ -433,7 +433,7 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["d", "photos", "t"]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", EXPORT_FORMATS)
 def test_force_replaces_an_export_and_an_interrupted_export_leaves_the_old_one(name: str, tmp_path: Path) -> None:
     if name in FOLDERS:
         (tmp_path / "out").mkdir()  # an empty folder may be used
@@ -546,7 +546,9 @@ def remember(run: Run) -> None:
     pack(image_set(a.files, paths=run.paths(), labels=a.labels), run.cache / "pixels", runtime=Runtime(workers=1))
 
 
-@pytest.mark.parametrize(("name", "how"), [*((name, "hardlink") for name in FORMATS), *(("folders", h) for h in HOW)])
+@pytest.mark.parametrize(
+    ("name", "how"), [*((name, "hardlink") for name in EXPORT_FORMATS), *(("folders", h) for h in HOW)]
+)
 def test_files_that_have_changed_are_left_out_and_named(name: str, how: How, tmp_path: Path) -> None:
     run = a_run(tmp_path, PLAIN)
     remember(run)
@@ -635,18 +637,18 @@ def test_exports_never_replace_a_pipe_or_a_device(tmp_path: Path) -> None:
 
 def before_it_ends(name: str, do: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Do something once, when the next export has been written but is not at its place yet."""
-    format_ = FORMATS[name]
+    format_ = EXPORT_FORMATS[name]
 
     def write(request: Request) -> LeftOut:
-        monkeypatch.setitem(FORMATS, name, format_)
+        monkeypatch.setitem(EXPORT_FORMATS, name, format_)
         left = format_.write(request)
         do()
         return left
 
-    monkeypatch.setitem(FORMATS, name, replace(format_, write=write))
+    monkeypatch.setitem(EXPORT_FORMATS, name, replace(format_, write=write))
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", EXPORT_FORMATS)
 @pytest.mark.parametrize("force", [False, True])
 def test_what_appears_while_an_export_is_made_is_not_replaced(
     name: str, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -665,7 +667,7 @@ def test_what_appears_while_an_export_is_made_is_not_replaced(
     assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", EXPORT_FORMATS)
 @pytest.mark.parametrize("force", [False, True])
 def test_of_two_exports_to_one_place_exactly_one_is_written(
     name: str, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

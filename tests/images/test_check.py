@@ -9,7 +9,7 @@ from PIL import Image, ImageEnhance
 from sortal.config import MAX_PIXELS
 from sortal.errors import InputError
 from sortal.images import check, near_duplicates
-from sortal.images.check import ClassCount, Duplicates, Health, Kind
+from sortal.images.check import ClassCount, DuplicateKind, Duplicates, Health
 from sortal.images.image_set import image_set
 from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack
@@ -29,11 +29,11 @@ def save(path: Path, image: Image.Image) -> None:
     image.save(path)
 
 
-def examined(folder: Path, *, tiny: int = check.TINY, max_pixels: int = MAX_PIXELS) -> Health:
+def examined(folder: Path, *, tiny: int = check.TINY_BELOW, max_pixels: int = MAX_PIXELS) -> Health:
     """Check a folder on its own, and as a by-product of packing, with the same result."""
     images = read_images(folder, need_labels=False)
     found = check.check(images, tiny=tiny, max_pixels=max_pixels, runtime=Runtime(workers=1))
-    if tiny == check.TINY:
+    if tiny == check.TINY_BELOW:
         with TemporaryDirectory() as store:
             packed = pack(images, store, settings=Settings(max_pixels=max_pixels), runtime=Runtime(workers=1))
             assert check.check_stored(images, packed) == found
@@ -122,17 +122,17 @@ def test_near_duplicates_are_found_by_appearance(tmp_path: Path, monkeypatch: py
         small = picture(0, side=15)
         small.putpixel((0, 0), (value, 0, 0))
         save(tmp_path / f"small{value}.png", small)
-    monkeypatch.setattr(near_duplicates, "MOST", 16)  # the number of images
+    monkeypatch.setattr(near_duplicates, "MOST_THUMBNAILS", 16)  # the number of images
     found = examined(tmp_path)
     assert found.near_duplicates is not None
     worst, *others = found.near_duplicates
     assert worst == Duplicates(kind="two labels", files=("a/5.png", "b/y.bmp"), labels=("a", "b"))
     changed = ("0 resized.png", "1 brighter.png", "2 less contrast.png", "3 recompressed.jpg")
-    kind: Kind = "labelled and unlabelled"
+    kind: DuplicateKind = "labelled and unlabelled"
     assert others == [Duplicates(kind=kind, files=(each, f"a/{each[0]}.png"), labels=(None, "a")) for each in changed]
     assert found.duplicates == ()
     assert found.contradictions == 0
-    monkeypatch.setattr(near_duplicates, "MOST", 15)
+    monkeypatch.setattr(near_duplicates, "MOST_THUMBNAILS", 15)
     assert examined(tmp_path).near_duplicates is None
 
 

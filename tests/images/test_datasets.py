@@ -15,7 +15,7 @@ from support.layouts import plant
 
 from sortal.errors import InputError, SortalError
 from sortal.images import label_tables
-from sortal.images.datasets import NAMES, digits, load
+from sortal.images.datasets import DATASET_NAMES, digits, load
 from sortal.images.datasets.official import read_class_split
 from sortal.images.image_set import ImageSet, image_set
 
@@ -55,7 +55,7 @@ def a_folder(root: Path, *classes: str, images: int = 5) -> Path:
     return plant(root, *(f"{name}/{number}.png" for name in classes for number in range(images)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DATASET_NAMES)
 def test_train_and_test_contain_their_splits_and_number_classes_alike(name: str, roots: dict[str, Path]) -> None:
     n_classes, old, n_train, n_test = SIZES[name]
     train, test = load(name, roots[name], fraction=1.0), load(name, roots[name], part="test")

@@ -18,7 +18,7 @@ from support.sample_run import as_sorted, sample_run
 from sortal.errors import InputError
 from sortal.exchange.export import export
 from sortal.images import datasets
-from sortal.images.exported import MARKER
+from sortal.images.exported import EXPORT_MARKER
 from sortal.images.reading import read_images
 from sortal.reviews.actions import Accept, Action, Grow, Move, Reject, Rename
 from sortal.runs.facts import ImageSource
@@ -158,7 +158,7 @@ def test_exported_folders_are_not_taken_for_classes(run: Run, home: Path, tmp_pa
     (tmp_path / "sorted/index.csv").rename(tmp_path / "index.csv")
     with pytest.raises(InputError, match=r"index\.csv' must be there"):
         read_images(tmp_path / "sorted", folders="reviewed")
-    (tmp_path / "sorted" / MARKER).unlink()
+    (tmp_path / "sorted" / EXPORT_MARKER).unlink()
     assert {"class 0", "elm", "new 2"} <= {*read_images(tmp_path / "sorted").classes}
     with pytest.raises(InputError, match="Only a folder that Sortal exported says which images were reviewed"):
         read_images(tmp_path / "sorted", folders="reviewed")

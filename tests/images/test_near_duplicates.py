@@ -33,7 +33,7 @@ def slow_leaders(thumbnails: NDArray[np.uint8]) -> list[int]:
             if found[before] == before and min(x[row].std(), x[before].std()) > 0:
                 correlation = np.corrcoef(x[row], x[before])[0, 1]
                 rest = max(residual(x[row], x[before]), residual(x[before], x[row]))
-                if correlation > near_duplicates.ALIKE and rest < near_duplicates.REST:
+                if correlation > near_duplicates.LEAST_ALIKE and rest < near_duplicates.REST:
                     leader = before
                     break
         found.append(leader)
@@ -42,7 +42,7 @@ def slow_leaders(thumbnails: NDArray[np.uint8]) -> list[int]:
 
 @pytest.mark.parametrize(("block", "tile"), [(1, 1), (7, 3), (1024, 2**14)])
 def test_leaders_match_a_comparison_of_every_pair(block: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near_duplicates, "BLOCK", block)
+    monkeypatch.setattr(near_duplicates, "BLOCK_ROWS", block)
     monkeypatch.setattr(near_duplicates, "TILE", tile)
     thumbnails = some(seed=0, n=60, kinds=3)
     expected = slow_leaders(thumbnails)
@@ -69,7 +69,7 @@ def test_a_leader_leads_itself_and_comes_first(seed: int) -> None:
 
 
 def test_progress_ends_at_the_number_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near_duplicates, "BLOCK", 4)
+    monkeypatch.setattr(near_duplicates, "BLOCK_ROWS", 4)
     steps: list[tuple[int, int]] = []
     near_duplicates.leaders(some(0, n=10, kinds=2), lambda *step: steps.append(step))
     assert steps == [(4, 10), (8, 10), (10, 10)]

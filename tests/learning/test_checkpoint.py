@@ -18,7 +18,16 @@ from torch import Tensor
 
 from sortal.config import TRAININGS, Training
 from sortal.learning import checkpoint
-from sortal.learning.checkpoint import NAME, PREVIOUS, Checkpoint, TrainingProgress, load, parse, run_key, save
+from sortal.learning.checkpoint import (
+    CHECKPOINT,
+    PREVIOUS_CHECKPOINT,
+    Checkpoint,
+    TrainingProgress,
+    load,
+    parse,
+    run_key,
+    save,
+)
 
 KEY = {"settings": '{"lr": 0.1}', "weights": "0123", "images": "Äpfel"}
 
@@ -69,11 +78,11 @@ def test_two_checkpoints_are_kept_and_the_newest_is_loaded(tmp_path: Path, caplo
     assert load(tmp_path) is None
     for step in range(4):
         save(example(step), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([NAME, PREVIOUS])
-    assert alike(parse((tmp_path / NAME).read_bytes()), example(3))
-    assert alike(parse((tmp_path / PREVIOUS).read_bytes()), example(2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([CHECKPOINT, PREVIOUS_CHECKPOINT])
+    assert alike(parse((tmp_path / CHECKPOINT).read_bytes()), example(3))
+    assert alike(parse((tmp_path / PREVIOUS_CHECKPOINT).read_bytes()), example(2))
     assert alike(load(tmp_path), example(3))
-    (tmp_path / NAME).unlink()  # as if not written yet
+    (tmp_path / CHECKPOINT).unlink()  # as if not written yet
     assert alike(load(tmp_path), example(2))
     assert caplog.messages == []  # that is no damage
 
@@ -81,7 +90,7 @@ def test_two_checkpoints_are_kept_and_the_newest_is_loaded(tmp_path: Path, caplo
 def test_every_changed_or_missing_byte_is_detected(tmp_path: Path) -> None:
     """Both in the tensors and in the metadata, such as the epoch."""
     save(example(), tmp_path)
-    content = (tmp_path / NAME).read_bytes()
+    content = (tmp_path / CHECKPOINT).read_bytes()
     unnoticed = []
     for at in range(len(content)):
         for mask in (1, 0x10):
@@ -116,14 +125,14 @@ def with_a_field(name: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "asdict", lambda progress: {**vars(progress), name: 3})
         save(example(), Path(folder))
-        return (Path(folder) / NAME).read_bytes()
+        return (Path(folder) / CHECKPOINT).read_bytes()
 
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_the_previous_checkpoint_replaces_a_damaged_one_and_none_is_loaded_if_both_are_damaged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    for names in ((NAME,), (NAME, PREVIOUS)):
+    for names in ((CHECKPOINT,), (CHECKPOINT, PREVIOUS_CHECKPOINT)):
         folder = tmp_path / str(len(names))
         folder.mkdir()
         save(example(1), folder)
@@ -164,7 +173,7 @@ def test_a_valid_checkpoint_exists_at_any_moment(
         save(example(1), folder)
         save(example(2), folder)
         if damaged:
-            (folder / NAME).write_bytes(flip((folder / NAME).read_bytes()))
+            (folder / CHECKPOINT).write_bytes(flip((folder / CHECKPOINT).read_bytes()))
         expected = example(1 if damaged else 2)
         assert alike(load(folder), expected)
         with monkeypatch.context() as patch, suppress(PowerCut):
@@ -184,7 +193,7 @@ def test_an_unreadable_checkpoint_is_skipped(
 ) -> None:
     save(example(1), tmp_path)
     save(example(2), tmp_path)
-    contents = [OSError(5, "Input/output error"), (tmp_path / PREVIOUS).read_bytes()]
+    contents = [OSError(5, "Input/output error"), (tmp_path / PREVIOUS_CHECKPOINT).read_bytes()]
     monkeypatch.setattr(checkpoint, "read_regular", Mock(side_effect=contents))
     assert alike(load(tmp_path), example(1))
     assert "Input/output error" in caplog.text

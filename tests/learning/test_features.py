@@ -28,7 +28,7 @@ from sortal.images.reading import read_images
 from sortal.images.store import packing
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import features
+from sortal.learning import features, frozen
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
@@ -351,7 +351,7 @@ def test_features_are_saved_periodically_and_at_the_end(tmp_path: Path, monkeypa
 
 def found_until_killed(folder: str) -> None:
     """In a child: extract into a folder, and die once six of nine images are done."""
-    features.COMMIT = -1.0  # save every batch
+    frozen.COMMIT_SECONDS = -1.0  # save every batch
     runtime = replace(CPU, progress=lambda _, done, __: die() if done == 6 else None)
     found(tiny(), small_store(9, 8), folder=folder, batch_size=2, runtime=runtime)
 

@@ -18,7 +18,7 @@ from sortal.errors import SortalError
 from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone, digest
 from sortal.learning.backbones.registry import load_backbone
-from sortal.learning.frozen import AHEAD, FrozenEncoder, load_crops, prefetch
+from sortal.learning.frozen import BATCHES_AHEAD, FrozenEncoder, load_crops, prefetch
 from sortal.learning.views import Crops
 from sortal.system.device import Compute
 
@@ -225,8 +225,8 @@ def test_streaming_a_store_gives_the_rows_of_its_crops() -> None:
 
 def readers(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     """Use this many threads."""
-    monkeypatch.setattr(frozen, "READERS", n)
-    monkeypatch.setattr(frozen, "AHEAD", n + 2)
+    monkeypatch.setattr(frozen, "READER_THREADS", n)
+    monkeypatch.setattr(frozen, "BATCHES_AHEAD", n + 2)
 
 
 def test_results_are_in_order_even_if_later_items_finish_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,9 +251,9 @@ def test_only_a_few_items_are_taken_in_advance() -> None:
     assert not take.called  # nothing happens before the first next()
     for asked in range(1, 10):
         assert next(results) == asked - 1
-        assert take.call_count == AHEAD + asked
+        assert take.call_count == BATCHES_AHEAD + asked
     results.close()  # type: ignore[attr-defined]
-    assert take.call_count == AHEAD + 9
+    assert take.call_count == BATCHES_AHEAD + 9
 
 
 def test_an_error_of_the_work_or_of_the_items_is_raised_in_order_and_nothing_hangs() -> None:

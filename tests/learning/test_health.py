@@ -22,7 +22,14 @@ from torch import Tensor, nn
 
 from sortal.errors import SortalError
 from sortal.learning.batches import Batch
-from sortal.learning.health import IMAGES, Failure, FeatureHealth, Probe, effective_rank_and_spread, evenly_spaced
+from sortal.learning.health import (
+    PROBED_IMAGES,
+    Failure,
+    FeatureHealth,
+    Probe,
+    effective_rank_and_spread,
+    evenly_spaced,
+)
 from sortal.learning.methods import Method
 from sortal.learning.step import schedule
 from sortal.learning.train import TrainingResult, train
@@ -65,7 +72,7 @@ def test_an_epoch_fails_below_its_limits() -> None:
         probe.initial = FeatureHealth(effective_rank=1e9, spread=1e-15, largest_query=None)
         assert probe.failure([2.0, loss], now) == (expected if expected == "diverged" else None)
     assert evenly_spaced(np.arange(7)).tolist() == list(range(7))
-    assert evenly_spaced(np.arange(3 * IMAGES)).tolist() == list(range(0, 3 * IMAGES, 3))
+    assert evenly_spaced(np.arange(3 * PROBED_IMAGES)).tolist() == list(range(0, 3 * PROBED_IMAGES, 3))
 
 
 class Scaled(Colours):

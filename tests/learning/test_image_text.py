@@ -20,7 +20,7 @@ from support.tiny_image_text import CLIP, TEXT, VIT, tiny_model
 
 from sortal.errors import InputError
 from sortal.learning import image_text
-from sortal.learning.image_text import CONFIG, PROMPTS, WEIGHTS, load_image_text, suggest
+from sortal.learning.image_text import CONFIG_FILE, PROMPTS, WEIGHTS, load_image_text, suggest
 
 pytestmark = pytest.mark.usefixtures("no_network")
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -82,7 +82,7 @@ def test_embeddings_equal_those_of_open_clip(
     loaded = load_image_text(published[kind], device="cpu")
     assert torch.equal(torch.random.get_rng_state(), state)
     for batch in (64, 2):
-        monkeypatch.setattr(image_text, "BATCH", batch)
+        monkeypatch.setattr(image_text, "ITEMS_AT_ONCE", batch)
         for rows, expected in (
             (loaded.embed_images(pictures()), expected_images),
             (loaded.embed_words(WORDS), expected_words),
@@ -108,7 +108,7 @@ def test_a_batch_is_bounded(published: dict[str, Path], monkeypatch: pytest.Monk
     monkeypatch.setattr(open_clip.CustomTextCLIP, "encode_text", count)
     assert loaded.embed_words(["word"] * 200).shape == (200, 24)
     assert sum(sizes) == 200 * len(PROMPTS)
-    assert max(sizes) == image_text.BATCH * len(PROMPTS)
+    assert max(sizes) == image_text.ITEMS_AT_ONCE * len(PROMPTS)
 
 
 def test_weights_are_found_by_each_name_in_order_of_preference(folder: Path) -> None:
@@ -147,12 +147,12 @@ def test_a_pickle_is_refused_and_never_run(name: str, folder: Path, tmp_path: Pa
 
 def set_in_config(part: str, **values: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        config = json.loads((folder / CONFIG).read_text())
+        config = json.loads((folder / CONFIG_FILE).read_text())
         model = config["model_cfg"]
         {"model_cfg": model, "vision_cfg": model["vision_cfg"], "text_cfg": model["text_cfg"]}.get(
             part, config["preprocess_cfg"]
         ).update(values)
-        (folder / CONFIG).write_text(json.dumps(config))
+        (folder / CONFIG_FILE).write_text(json.dumps(config))
 
     return change
 
@@ -168,11 +168,23 @@ def set_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable
 
 ERRORS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no folder": (shutil.rmtree, "The folder '.*model' must exist. Download"),
-    "no config": (lambda folder: (folder / CONFIG).unlink(), f"The folder '.*model' must contain '{CONFIG}'. Download"),
-    "not JSON": (lambda folder: (folder / CONFIG).write_text("{"), "must be a config of open_clip: JSONDecodeError"),
-    "not UTF-8": (lambda folder: (folder / CONFIG).write_bytes(b'"\xff"'), "config of open_clip: UnicodeDecodeError"),
-    "a list": (lambda folder: (folder / CONFIG).write_text("[]"), "must be a config of open_clip: TypeError"),
-    "another config": (lambda folder: (folder / CONFIG).write_text("{}"), "config of open_clip: KeyError: 'model_cfg'"),
+    "no config": (
+        lambda folder: (folder / CONFIG_FILE).unlink(),
+        f"The folder '.*model' must contain '{CONFIG_FILE}'. Download",
+    ),
+    "not JSON": (
+        lambda folder: (folder / CONFIG_FILE).write_text("{"),
+        "must be a config of open_clip: JSONDecodeError",
+    ),
+    "not UTF-8": (
+        lambda folder: (folder / CONFIG_FILE).write_bytes(b'"\xff"'),
+        "config of open_clip: UnicodeDecodeError",
+    ),
+    "a list": (lambda folder: (folder / CONFIG_FILE).write_text("[]"), "must be a config of open_clip: TypeError"),
+    "another config": (
+        lambda folder: (folder / CONFIG_FILE).write_text("{}"),
+        "config of open_clip: KeyError: 'model_cfg'",
+    ),
     "another tokenizer": (
         set_in_config("text_cfg", hf_tokenizer_name="timm/ViT-B-16-SigLIP"),
         "must have CLIP's text model and tokenizer.* got hf_tokenizer_name 'timm/ViT-B-16-SigLIP'. Choose",
@@ -199,7 +211,7 @@ ERRORS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "damaged weights": (
         lambda folder: (folder / WEIGHTS[0]).write_bytes((folder / WEIGHTS[0]).read_bytes()[:-1]),
-        rf"The weights in .*{WEIGHTS[0]}' must match '{CONFIG}': SafetensorError.* Download the folder again",
+        rf"The weights in .*{WEIGHTS[0]}' must match '{CONFIG_FILE}': SafetensorError.* Download the folder again",
     ),
     "empty weights": (set_weights(dict.clear), "must match"),
     "missing weights": (set_weights(lambda state: state.pop("visual.proj")), 'Missing key.*"visual.proj"'),

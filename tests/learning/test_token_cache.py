@@ -18,7 +18,7 @@ from support.stores import small_store
 from torch import Tensor
 
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import token_cache, views
+from sortal.learning import frozen, token_cache, views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Draws
@@ -28,8 +28,8 @@ from sortal.learning.token_cache import (
     CachedTokens,
     InputSource,
     LiveViews,
-    Mask,
     TokenPlan,
+    ViewMask,
     cache_tokens,
     plan_tokens,
 )
@@ -41,7 +41,7 @@ from sortal.system.progress import Runtime
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ROWS = np.array([4, 0, 5, 2])  # some of the six rows of the store, in no order
 V = 3
-MARGIN = 2**28  # bytes of a disk that stay free
+DISK_MARGIN = 2**28  # bytes of a disk that stay free
 Report = tuple[str, int, int]
 
 
@@ -111,7 +111,7 @@ def test_cached_tokens_match_those_of_each_view_alone() -> None:
 def test_pieces_of_any_size_give_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, piece: int, seed: int, flip: bool, sizes: list[int]
 ) -> None:
-    monkeypatch.setattr(token_cache, "PIECE", piece)
+    monkeypatch.setattr(token_cache, "TOKENS_AT_ONCE", piece)
     store, trunk = small_store(6, 8), Counting(tiny())
     reports: list[Report] = []
     runtime = Runtime(progress=lambda *report: reports.append(report))
@@ -149,7 +149,7 @@ def spoil(folder: Path, mark: Any, size: int | None = 12 * 384) -> None:
 def test_marked_tokens_are_reused_and_the_rest_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
-    monkeypatch.setattr(token_cache, "PIECE", 4)
+    monkeypatch.setattr(token_cache, "TOKENS_AT_ONCE", 4)
     wanted = kept_in(tmp_path)[0].tokens.flatten(0, 1).clone()
     spoil(tmp_path, {"key": "run", "done": done})
     reports: list[Report] = []
@@ -195,7 +195,7 @@ def test_damaged_or_foreign_marks_and_files_of_the_wrong_size_are_not_trusted(
 
 def kept_until_killed(folder: str) -> None:
     """In a child: compute tokens in a file, and die once half of the views are done."""
-    token_cache.PIECE, token_cache.COMMIT = 2, -1.0  # every piece is marked
+    token_cache.TOKENS_AT_ONCE, frozen.COMMIT_SECONDS = 2, -1.0  # every piece is marked
     kept_in(Path(folder), runtime=Runtime(progress=lambda _, done, __: die() if done == 6 else None))
 
 
@@ -210,7 +210,7 @@ def test_a_killed_run_resumes_where_it_stopped(fork_server: ForkServer, tmp_path
 def test_marks_are_written_periodically_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mark of another run is removed first, or a kill would leave unfinished tokens under it."""
     kept_in(tmp_path, key="another")
-    monkeypatch.setattr(token_cache, "PIECE", 2)
+    monkeypatch.setattr(token_cache, "TOKENS_AT_ONCE", 2)
     clock = iter([0.0, 4.0, 8.0, 11.0, 11.5, 15.0, 22.0, 22.5, 30.0, 31.0, 32.0])
     monkeypatch.setattr(token_cache, "monotonic", lambda: next(clock))
     marks: list[int] = []
@@ -268,7 +268,7 @@ def test_processes_divide_live_views_equally(size: int) -> None:
     assert_streams_join(LiveViews(trunk, store, flip=True, seed=7), parts, draws)
 
 
-def assert_streams_join(whole: InputSource, parts: Sequence[tuple[InputSource, Mask]], draws: Draws) -> None:
+def assert_streams_join(whole: InputSource, parts: Sequence[tuple[InputSource, ViewMask]], draws: Draws) -> None:
     streams = [list(source.stream(draws, 3, mask)) for source, mask in parts]
     for at, wanted in enumerate(whole.stream(draws, 3)):
         joined = torch.zeros_like(wanted)
@@ -295,7 +295,7 @@ def machine(patch: pytest.MonkeyPatch, *, gpu: int = 0, memory: int = 0, disk: i
     """Pretend that this many bytes are free, on the disk in addition to the margin."""
     patch.setattr(token_cache, "free_memory", lambda: memory)
     patch.setattr(torch.cuda, "mem_get_info", lambda _: (gpu, 10**12))
-    patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=disk + MARGIN))
+    patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=disk + DISK_MARGIN))
 
 
 def test_the_file_of_a_resumed_run_needs_no_additional_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -58,12 +56,6 @@ from sortal.system.distributed import launch
 from sortal.system.files import lock_folder
 
 PLENTY = Budget(memory=10**9)
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip fsync, which takes longer than everything else."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 def fit(method: Method, data: tuple[ImageSet, PixelStore], config: Training, **options: Any) -> TrainingResult:
@@ -739,39 +731,6 @@ def test_an_error_in_one_process_ends_the_run_in_all(both: Both) -> None:
     for found in both[1]:
         for where in ("tight", "tight in one"):
             assert found[where].startswith("SortalError: Out of memory")
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import torch
-from learning.test_train import double_precision, together
-
-torch.set_num_threads(1)
-folder = Path(sys.argv[1])
-with double_precision():
-    ended = together("kept", folder / "run")
-torch.save(ended, folder / f"{torch.distributed.get_rank()}.pt")
-torch.distributed.destroy_process_group()
-"""
-
-
-@double_precision()
-def test_torchrun_trains_in_several_processes(tmp_path: Path) -> None:
-    """Cached tokens are shared, validation is done once, and the model is saved once."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, tmp_path],
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    ends = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
-    assert_ends_like_one_process(ends, "kept", tmp_path / "run")
 
 
 # Passes through the trunk

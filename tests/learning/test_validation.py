@@ -97,7 +97,7 @@ def test_accuracy_matches_scikit_learns_nearest_centroid(
 
     In float64, as the features of noise are so close that rounding could decide which mean is nearest.
     """
-    monkeypatch.setattr("sortal.learning.frozen.BATCH", piece)
+    monkeypatch.setattr("sortal.learning.frozen.CROPS_AT_ONCE", piece)
     backbone = make().backbone
     images, pixels = labelled(40, 3, 0), noise(40, backbone.spec.image_size)
     order = np.random.default_rng(0).permutation(40).tolist()

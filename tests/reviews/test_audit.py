@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sortal.reviews.audit import NO_TALLY, Precision, Tally, due, interval, precision
+from sortal.reviews.audit import NO_TALLY, Tally, UnseenPrecision, due, interval, precision
 
 interval_of = cache(interval)  # of the same sample again and again
 
@@ -90,13 +90,15 @@ def test_a_tenth_is_sampled_at_least_four_and_once() -> None:
 
 
 def test_nothing_is_known_without_a_sample() -> None:
-    assert precision([]) == Precision(images=0, sampled=0, estimate=None, low=0, high=1)
-    assert precision([(30, NO_TALLY), (0, NO_TALLY)]) == Precision(images=30, sampled=0, estimate=None, low=0, high=1)
+    assert precision([]) == UnseenPrecision(images=0, sampled=0, estimate=None, low=0, high=1)
+    assert precision([(30, NO_TALLY), (0, NO_TALLY)]) == UnseenPrecision(
+        images=30, sampled=0, estimate=None, low=0, high=1
+    )
 
 
 def test_a_single_category_has_its_own_interval() -> None:
     low, high = interval(9, 10, 100)
-    expected = Precision(images=100, sampled=10, estimate=0.9, low=low, high=high)
+    expected = UnseenPrecision(images=100, sampled=10, estimate=0.9, low=low, high=high)
     assert precision([(90, Tally(images=100, sampled=10, right=9)), (0, NO_TALLY)]) == expected
 
 

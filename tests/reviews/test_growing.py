@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sortal.reviews.growing import ALL, BAD, CLOSE, MOSTLY, outcome, rank, search
+from sortal.reviews.growing import ALL_RIGHT, CLOSE_ENOUGH, MOSTLY_RIGHT, TOO_MANY_WRONG, outcome, rank, search
 
 
 def test_a_search_finds_the_boundary_wherever_it_is_and_starts() -> None:
     """Follow all answers of people who say yes to every page before some boundary, and no from there on."""
     for pages in range(1, 81):
-        short = max(1, pages // CLOSE) - 1  # pages before the boundary that may be left
+        short = max(1, pages // CLOSE_ENOUGH) - 1  # pages before the boundary that may be left
         for first in range(pages):
             waiting = [("", 0, pages)]  # answers, and the boundaries from which to which they would be given
             while waiting:
@@ -31,9 +31,9 @@ def test_a_search_finds_the_boundary_wherever_it_is_and_starts() -> None:
                 assert 0 <= found.page < pages
                 assert found.good <= low, "also before the end nothing is accepted that is beyond it"
                 if high > found.page:
-                    waiting.append((answers + ALL, max(low, found.page + 1), high))
+                    waiting.append((answers + ALL_RIGHT, max(low, found.page + 1), high))
                 if low <= found.page:
-                    waiting.append((answers + BAD, low, min(high, found.page)))
+                    waiting.append((answers + TOO_MANY_WRONG, low, min(high, found.page)))
 
 
 @pytest.mark.parametrize("pages", [1, 2, 3, 7, 20, 33])
@@ -42,11 +42,13 @@ def test_a_page_that_is_mostly_right_is_the_boundary(pages: int) -> None:
         for boundary in range(pages):
             answers = ""
             while (page := search(pages, first, answers).page) is not None:
-                found = search(pages, first, answers + MOSTLY)
+                found = search(pages, first, answers + MOSTLY_RIGHT)
                 assert (found.page, found.good) == (None, page)
-                assert found.answers[page] == MOSTLY
-                assert search(pages, first, answers + MOSTLY + ALL + BAD) == found, "what comes after is ignored"
-                answers += ALL if page < boundary else BAD
+                assert found.answers[page] == MOSTLY_RIGHT
+                assert search(pages, first, answers + MOSTLY_RIGHT + ALL_RIGHT + TOO_MANY_WRONG) == found, (
+                    "what comes after is ignored"
+                )
+                answers += ALL_RIGHT if page < boundary else TOO_MANY_WRONG
 
 
 def test_a_search_by_hand() -> None:
@@ -104,7 +106,7 @@ def test_what_follows_from_answers(n: int, answers: str, data: st.DataObject) ->
     seen, unseen, bad = outcome(ranking, answers, wrong)
     together = [*seen, *unseen, *bad]
     assert len({*together}) == len(together), "nothing twice"
-    assert {*seen} == {row for row, answer in shown.items() if answer == ALL} - {*wrong}
+    assert {*seen} == {row for row, answer in shown.items() if answer == ALL_RIGHT} - {*wrong}
     assert {*bad} == {*wrong} & {*shown}
     assert not {*unseen} & {*shown}
     before = ranking.edges[search(ranking.pages, ranking.first, answers).good]
@@ -115,6 +117,6 @@ def test_what_follows_from_answers(n: int, answers: str, data: st.DataObject) ->
 def test_a_small_category_is_seen_at_once() -> None:
     for n in (1, 2, 4, 5):
         ranking = rank(np.arange(n), np.full(n, 0.1))
-        assert outcome(ranking, ALL, []) == ([*range(n)], [], [])
-        assert outcome(ranking, MOSTLY, [0]) == ([], [], [0])
+        assert outcome(ranking, ALL_RIGHT, []) == ([*range(n)], [], [])
+        assert outcome(ranking, MOSTLY_RIGHT, [0]) == ([], [], [0])
         assert outcome(ranking, "", []) == ([], [], [])

@@ -11,7 +11,7 @@ from support.planted import cut, planted
 
 from sortal.reviews import likeness
 from sortal.reviews.likeness import Likeness
-from sortal.reviews.questions import ALIKE
+from sortal.reviews.questions import MERGE_LIKELY
 
 Array = NDArray[np.float64]
 TEMPERATURE = 0.1
@@ -44,7 +44,7 @@ def test_halves_of_a_class_are_alike_and_no_others(noise: float, seed: int) -> N
     alike = Likeness(x, 0).between(category, ids, centres_of(x, category, ids), TEMPERATURE)
     (first, pair), (second, _), *_ = likeliest(alike, ids)
     assert pair == {0, 5}
-    assert first > 0.5 > ALIKE
+    assert first > 0.5 > MERGE_LIKELY
     assert second < 0.1
     np.testing.assert_allclose(alike, alike.T, rtol=1e-9)
     assert not alike.diagonal().any()
@@ -53,7 +53,7 @@ def test_halves_of_a_class_are_alike_and_no_others(noise: float, seed: int) -> N
 def test_a_sample_of_many_images_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     x, category = halved(0.6, 0)
     ids = [*range(6)]
-    monkeypatch.setattr(likeness, "MOST", 120)
+    monkeypatch.setattr(likeness, "MOST_IMAGES_COMPARED", 120)
     found = Likeness(x, 3)
     assert (len(found.rows), len(found.x), found.near.max() < 120) == (120, 120, True)
     np.testing.assert_array_equal(found.rows, Likeness(x, 3).rows)
@@ -61,7 +61,7 @@ def test_a_sample_of_many_images_is_enough(monkeypatch: pytest.MonkeyPatch) -> N
         found.between(category, ids, centres_of(x, category, ids), TEMPERATURE), ids
     )
     assert pair == {0, 5}
-    assert first > 0.5 > ALIKE
+    assert first > 0.5 > MERGE_LIKELY
     assert second < 0.1
 
 
@@ -94,15 +94,17 @@ def test_likeness_is_what_its_three_signs_say() -> None:
             near += float(np.mean([of[each] == other for row in rows[own] for each in found.near[row]]))
             likely += float(np.mean([chance[row][other] for row in rows[own]]))
             spread += float(np.mean([squared[row][own] for row in rows[own]]))
-        score = likeness.OFFSET + likeness.DISTANCE * np.linalg.norm(centres[a] - centres[b]) / np.sqrt(spread)
-        score += likeness.SHARED * np.sqrt(near) + likeness.PROBABLE * np.sqrt(likely)
+        score = likeness.OFFSET_WEIGHT + likeness.DISTANCE_WEIGHT * np.linalg.norm(centres[a] - centres[b]) / np.sqrt(
+            spread
+        )
+        score += likeness.SHARED_WEIGHT * np.sqrt(near) + likeness.PROBABLE_WEIGHT * np.sqrt(likely)
         assert near * likely > 0
         assert alike[a, b] == pytest.approx(1 / (1 + np.exp(-score)), rel=1e-5)
 
 
 def test_neighbours_are_the_most_similar_others(monkeypatch: pytest.MonkeyPatch) -> None:
     x, _ = planted([5] * 11 + [2], seed=1)
-    monkeypatch.setattr(likeness, "BLOCK", 57 * 10)  # ten rows at once
+    monkeypatch.setattr(likeness, "SIMILARITIES_AT_ONCE", 57 * 10)  # ten rows at once
     similar = x.astype(np.float64) @ x.T.astype(np.float64)
     np.fill_diagonal(similar, -np.inf)
     expected = np.sort(np.argsort(-similar, axis=1)[:, :10], axis=1)

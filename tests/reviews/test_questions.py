@@ -13,7 +13,7 @@ from support.planted import contents, cut, planted, planted_run
 from sortal.discovery.reviewing.advice import Advice
 from sortal.reviews.actions import Accept, AcceptCategory, Audit, Grow, Keep, Merge, Move, Reject, Rename
 from sortal.reviews.history import Review
-from sortal.reviews.questions import ALIKE, LAST, MIXED, SCREEN, Guide, Question
+from sortal.reviews.questions import LAST, MERGE_LIKELY, SCREEN, SPLIT_LIKELY, Guide, Question
 from sortal.runs.run import Run
 
 Ints = NDArray[np.int64]
@@ -56,7 +56,7 @@ def test_halves_of_a_class_are_to_be_merged_unless_they_are_kept_apart(confused:
     (question,) = asked(guide, review, "merge")
     assert {*question.categories} == {0, 4}
     assert question.likely is not None
-    assert question.likely > ALIKE
+    assert question.likely > MERGE_LIKELY
     assert question.images == 60
     for category, rows in zip(question.categories, question.rows, strict=True):
         assert set(review.category[[*rows]]) == {category}
@@ -75,7 +75,7 @@ def test_a_category_of_two_classes_is_to_be_split_unless_it_is_kept_whole(confus
     (question,) = asked(guide, review, "split")
     assert (question.categories, question.images) == ((1,), 120)
     assert question.likely is not None
-    assert question.likely > MIXED
+    assert question.likely > SPLIT_LIKELY
     assert {*(tuple(np.unique(of[[*rows]])) for rows in question.rows)} == {(1,), (4,)}
     assert {row for part in guide.parts(review, 1, 2) for row in part.tolist()} == {*review.members(1).tolist()}
     assert not asked(Guide(run), review, "split"), "without advice"

@@ -8,13 +8,13 @@ import pytest
 from support.sample_run import sample_run
 
 from sortal.runs import categories
-from sortal.runs.categories import BEYOND, CLOSE, find_candidates, ids_of
+from sortal.runs.categories import BEYOND, CANDIDATE_SPREAD, find_candidates, ids_of
 from sortal.runs.confidence import Confidence, place
 from sortal.runs.run import Candidate, Category
 
 Points = Sequence[tuple[float, float]]
 CENTRES = np.array([[10, 0], [0, 10]], dtype=np.float32)
-# Usual distances of 1 on average, so that images up to CLOSE apart are near.
+# Usual distances of 1 on average, so that images up to CANDIDATE_SPREAD apart are near.
 CONFIDENCE = Confidence(
     temperature=1.0, held_out=0, unsure_below=0.5, usual=np.array([0.8, 1.2]), deviation=np.array([0.2, 0.1])
 )
@@ -77,7 +77,7 @@ def test_unsure_images_near_a_centre_are_not_candidates(beyond: float, count: in
     assert len(found([(0, 10 + second)] * 3)) == count
 
 
-@pytest.mark.parametrize(("apart", "count"), [(CLOSE - 0.01, 1), (CLOSE + 0.01, 0)])
+@pytest.mark.parametrize(("apart", "count"), [(CANDIDATE_SPREAD - 0.01, 1), (CANDIDATE_SPREAD + 0.01, 0)])
 def test_images_are_grouped_up_to_a_multiple_of_the_usual_distance(apart: float, count: int) -> None:
     height = apart * np.sqrt(3) / 2
     equilateral = [(-10.0, -apart / 2), (-10.0, apart / 2), (-10.0 - height, 0.0)]
@@ -94,5 +94,5 @@ def test_if_there_are_too_many_images_the_farthest_are_compared(monkeypatch: pyt
         2: [],
     }
     for most, groups in expected.items():
-        monkeypatch.setattr(categories, "MOST", most)
+        monkeypatch.setattr(categories, "MOST_CANDIDATE_IMAGES", most)
         assert [tuple(sorted(each.files)) for each in found(points)] == [files(*rows) for rows in groups]

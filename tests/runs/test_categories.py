@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from support.sample_run import sample_run
 
 from sortal.runs.categories import (
-    TYPICAL,
+    TYPICAL_FILES,
     cohesion,
     describe,
     free_names,
@@ -122,11 +122,11 @@ def test_the_nearest_known_category_is_never_the_category_itself(
 
 
 def test_the_number_of_typical_files_is_limited() -> None:
-    n = TYPICAL + 5
+    n = TYPICAL_FILES + 5
     distance = np.random.default_rng(0).permutation(n).astype(float)
     (only,) = describe(named(["a"], 0), assigned([0] * n, distance.tolist()), plane([(1, 0)]))
     order = sorted(range(n), key=lambda row: distance[row])
-    assert only.typical == tuple(f"{row}.jpg" for row in order[:TYPICAL])
+    assert only.typical == tuple(f"{row}.jpg" for row in order[:TYPICAL_FILES])
 
 
 @settings(deadline=None)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from support.rounding import rounding
 
 from sortal.runs import confidence
-from sortal.runs.confidence import DOUBT, ENOUGH, UNCALIBRATED, Confidence, Placement, calibrate, place
+from sortal.runs.confidence import ENOUGH, TEMPERATURE_SPREAD, UNCALIBRATED, Confidence, Placement, calibrate, place
 
 untimed = settings(deadline=None)
 Rows = list[list[float]]
@@ -77,7 +77,7 @@ def test_placements_match_a_plain_loop_for_any_chunk_size(
     head = None if rows is None else np.array(rows)
     for given_rows in (None, data.draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))):
         category = None if given_rows is None else np.array(given_rows, dtype=np.int64)
-        with unittest.mock.patch.object(confidence, "CHUNK", chunk):
+        with unittest.mock.patch.object(confidence, "NUMBERS_AT_ONCE", chunk):
             placed = place(array(x, d), array(centres, d), temperature, row=category, head=head)
         assert_placed(placed, slow(x, centres, temperature, given_rows, rows))
         assert category is None or category.tolist() == given_rows
@@ -162,8 +162,8 @@ def test_the_temperature_moves_smoothly_from_the_usual_one_to_the_fitted_one(by_
     usual = 1.0 if by_head else pytest.approx(share)
     assert found[0].temperature == usual
     logs = {held: math.log(each.temperature) for held, each in found.items()}
-    assert abs(logs[1] - logs[0]) < DOUBT, "one image does not decide"
-    assert abs(logs[ENOUGH] - logs[ENOUGH - 1]) < DOUBT / 2, "nor does the last one that makes it enough"
+    assert abs(logs[1] - logs[0]) < TEMPERATURE_SPREAD, "one image does not decide"
+    assert abs(logs[ENOUGH] - logs[ENOUGH - 1]) < TEMPERATURE_SPREAD / 2, "nor does the last one that makes it enough"
     assert found[2000].temperature == pytest.approx(3.0, rel=0.15)
 
 

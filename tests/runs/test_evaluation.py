@@ -54,7 +54,7 @@ def test_a_long_curve_is_thinned_between_its_ends() -> None:
     n = 1001
     right = np.arange(n) < 500
     curve = risk_coverage(right, np.linspace(1, 0, n))
-    assert len(curve) == evaluation.POINTS == 200
+    assert len(curve) == evaluation.CURVE_POINTS == 200
     assert curve[0] == (round(1 / n, 6), 1.0, 1.0)
     assert curve[-1] == (1.0, round(500 / n, 6), 0.0)
     every = {round(count / n, 6): round(min(count, 500) / count, 6) for count in range(1, n + 1)}

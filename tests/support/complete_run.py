@@ -12,7 +12,7 @@ from sortal.research.benchmark import records
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import Candidate
 from sortal.runs.storage import CATEGORIES
-from sortal.system.files import COMMIT
+from sortal.system.files import COMMIT_FILE
 from sortal.system.open_folder import NEXT
 from support import tiny_folder
 from support.sample_records import example
@@ -76,7 +76,7 @@ def stage(run: Path, *, committed: bool) -> None:
     for name in (CATEGORIES, "report.html"):
         shutil.copyfile(run / name, staging / name)
     if committed:
-        (staging / COMMIT).write_text(json.dumps({"files": [CATEGORIES, "report.html"], "gone": ["rejected.csv"]}))
+        (staging / COMMIT_FILE).write_text(json.dumps({"files": [CATEGORIES, "report.html"], "gone": ["rejected.csv"]}))
 
 
 # Files about a run, which people name in a command
@@ -111,4 +111,6 @@ def _annotate(path: Path) -> None:
 def benchmark_record(world: World) -> Path:
     """Return the record of a benchmark run, in a folder of its own."""
     folder = world.folder / "benchmark"
-    return records.save(example(), folder) if not (folder / records.NAME).exists() else folder / records.NAME
+    return (
+        records.save(example(), folder) if not (folder / records.RECORD_FILE).exists() else folder / records.RECORD_FILE
+    )

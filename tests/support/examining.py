@@ -8,7 +8,7 @@ from functools import cache
 
 from sortal.errors import UnreadableError
 from sortal.images import check, decoding
-from sortal.system.workers import ImageSource, JsonObject
+from sortal.system.workers import JsonObject, PathOrPixels
 
 MEMORY = 6 * 2**30  # bytes of address space of a worker
 OUTSIDE = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "ctypes.dlopen")
@@ -16,7 +16,7 @@ OUTSIDE = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.for
 _outside: list[str] = []
 
 
-def examine(source: ImageSource, options: JsonObject) -> JsonObject:
+def examine(source: PathOrPixels, options: JsonObject) -> JsonObject:
     """Decode an image as `check` does and at full size, within limits; return each outcome, and what it took."""
     _limit()
     _outside.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -132,3 +133,9 @@ def wait_for(condition: Callable[[], object]) -> None:
     while not condition():
         assert monotonic() < until
         sleep(0.01)
+
+
+def answers(port: int) -> bool:
+    """Tell whether anything listens on a port of this computer."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -152,8 +152,8 @@ def scores_of(found: Run) -> NDArray[np.float64]:
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """Without the report, which takes longer than all the rest, and without waiting for the disk."""
-    with patch("sortal.web.report.report.make_report", lambda *_, **__: PAGE), patch("os.fsync", lambda fd: None):
+    """Without the report, which takes longer than all the rest."""
+    with patch("sortal.web.report.report.make_report", lambda *_, **__: PAGE):
         yield
 
 

@@ -20,7 +20,7 @@ def tiny_model(folder: Path, config: dict[str, Any] = CLIP) -> Path:
     import torch
     from safetensors.torch import save_file
 
-    from sortal.learning.image_text import CONFIG, WEIGHTS
+    from sortal.learning.image_text import CONFIG_FILE, WEIGHTS
 
     model_cfg = json.loads(json.dumps(config["model_cfg"]))
     model_cfg["vision_cfg"].pop("timm_model_pretrained", None)
@@ -30,5 +30,5 @@ def tiny_model(folder: Path, config: dict[str, Any] = CLIP) -> Path:
         values.data.normal_(std=0.3, generator=generator)  # far from the usual start, where all rows are similar
     folder.mkdir(parents=True, exist_ok=True)
     save_file(model.state_dict(), folder / WEIGHTS[0])
-    (folder / CONFIG).write_text(json.dumps(config))
+    (folder / CONFIG_FILE).write_text(json.dumps(config))
     return folder

@@ -16,9 +16,9 @@ from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch
 from sortal.learning.heads import ProjectionHead
-from sortal.learning.methods import METHODS, Method, make
+from sortal.learning.methods import METHOD_CLASSES, Method, make
 
-NAMES = tuple(METHODS)
+NAMES = tuple(METHOD_CLASSES)
 IN_SMALL: dict[str, Losses] = {
     "gcd": Contrast(hidden=16, bottleneck=8),
     "rankstats": Ranks(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +16,7 @@ import torch
 from sortal.config import Contrast, Training
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import health, token_cache
+from sortal.learning import frozen, health, token_cache
 from sortal.learning import train as training
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
@@ -129,8 +128,8 @@ def perform_in_child(job: dict[str, Any], fatal: int | None = None, waits: bool 
 
     It dies before the file operation of number `fatal`; one that `waits` to be killed does so after its last step.
     """
-    token_cache.PIECE, token_cache.COMMIT = 32, -1.0  # every piece is marked, so that a kill finds tokens half done
-    os.fsync = lambda fd: None  # waiting for the disk takes longer than all the rest
+    # Every piece is marked, so that a kill finds tokens half done.
+    token_cache.TOKENS_AT_ONCE, frozen.COMMIT_SECONDS = 32, -1.0
     operations = count_operations(["replace", "fsync", "unlink"], fatal)
 
     def on_progress(what: str, done: int, total: int) -> None:

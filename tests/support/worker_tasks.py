@@ -10,10 +10,10 @@ import numpy as np
 
 from sortal.errors import InputError, UnreadableError
 from sortal.images import decoding
-from sortal.system.workers import Conversation, ImageSource, JsonObject
+from sortal.system.workers import Conversation, JsonObject, PathOrPixels
 
 
-def act(source: ImageSource, options: JsonObject) -> JsonObject:
+def act(source: PathOrPixels, options: JsonObject) -> JsonObject:
     """Do what the name of the file says, or say what came in, and who says so. Black pixels are deadly."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not isinstance(source, str):
@@ -40,11 +40,11 @@ def act(source: ImageSource, options: JsonObject) -> JsonObject:
     return {"path": source, "options": options, "pid": os.getpid()}
 
 
-def answer_at_length(source: ImageSource, options: JsonObject) -> JsonObject:
+def answer_at_length(source: PathOrPixels, options: JsonObject) -> JsonObject:
     return {"text": "x" * 1_000_000}
 
 
-def meet(source: ImageSource, options: JsonObject) -> JsonObject:
+def meet(source: PathOrPixels, options: JsonObject) -> JsonObject:
     """Come to a place, and wait there for another process."""
     (Path(str(source)) / str(os.getpid())).touch()
     while len(os.listdir(str(source))) < 2:
@@ -52,7 +52,7 @@ def meet(source: ImageSource, options: JsonObject) -> JsonObject:
     return {"pid": os.getpid()}
 
 
-def act_or_hang(source: ImageSource, options: JsonObject) -> JsonObject:
+def act_or_hang(source: PathOrPixels, options: JsonObject) -> JsonObject:
     """Where a path is given, note there who is at work, and stay as long as the parent lives."""
     if not str(source).startswith("/"):
         while "after" in options and not os.path.exists(options["after"]):
@@ -66,7 +66,7 @@ def act_or_hang(source: ImageSource, options: JsonObject) -> JsonObject:
     return {}
 
 
-def ask_and_answer(source: ImageSource, options: JsonObject) -> Conversation:
+def ask_and_answer(source: PathOrPixels, options: JsonObject) -> Conversation:
     """Ask two questions, and tell the replies; die after the first one if that is the reply."""
     first = yield {"about": source}
     if first.get("die"):

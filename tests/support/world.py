@@ -120,7 +120,7 @@ class World:
         before: Callable[..., None] | None = None,
         given: Sequence[Any] = (),
     ) -> Done:
-        """Run a command in a child that has the heavy libraries already; `quickly` skips the report and fsync.
+        """Run a command in a child that has the heavy libraries already; `quickly` skips the report.
 
         `before`, a function of a module, is called first in the child, with the JSON values `given`: it may set limits,
         count file operations, or arrange for a kill. A killed child has the code -9.

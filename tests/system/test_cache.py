@@ -26,7 +26,7 @@ def test_keys_are_short_and_differ_when_anything_but_the_order_of_settings_diffe
     assert all(len(each) == 16 and set(each) <= set("0123456789abcdef") for each in keys)
     assert cache.key("k", {"a": 1, "b": {"c": 2, "d": 3}}) == cache.key("k", {"b": {"d": 3, "c": 2}, "a": 1})
     again = cache.key("k", "a", 1)
-    monkeypatch.setattr(cache, "CODE", cache.CODE + 1)
+    monkeypatch.setattr(cache, "CODE_VERSION", cache.CODE_VERSION + 1)
     assert cache.key("k", "a", 1) != again
     monkeypatch.undo()
     assert cache.key("k", "a", 1) == again

@@ -135,18 +135,18 @@ def test_compiled_code_is_kept_where_only_its_user_can_write(
 ) -> None:
     """The default of torch is a folder in /tmp whose name everybody knows."""
     (tmp_path / "none").write_text("a file, below which there is no folder")
-    monkeypatch.setenv(device_module.CACHE, "")
+    monkeypatch.setenv(device_module.INDUCTOR_CACHE, "")
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / home))
     device_module.compiler_cache.cache_clear()
     compiler(monkeypatch)
     Compute(CPU, compiled=True).maybe_compile(double)(torch.ones(1))
-    place = Path(os.environ[device_module.CACHE])
+    place = Path(os.environ[device_module.INDUCTOR_CACHE])
     assert place.is_relative_to(tmp_path) == (home == "ours")
     assert place.stat().st_mode & 0o077 == 0
     assert place.stat().st_uid == os.geteuid()
-    monkeypatch.setenv(device_module.CACHE, "/elsewhere")
+    monkeypatch.setenv(device_module.INDUCTOR_CACHE, "/elsewhere")
     Compute(CPU, compiled=True).maybe_compile(double)(torch.ones(1))
-    assert os.environ[device_module.CACHE] == "/elsewhere"
+    assert os.environ[device_module.INDUCTOR_CACHE] == "/elsewhere"
     device_module.compiler_cache.cache_clear()
 
 

@@ -158,7 +158,7 @@ def check_rows_are_exchanged(rank: int, processes: Processes) -> None:
         for shape in SHAPES:
             check_exchange(numbers(shape, dtype), processes)
     check_exchange(numbers((3, 5)).T, processes)
-    with patch.object(distributed, "PIECE", 16):  # bytes: not a multiple of a row
+    with patch.object(distributed, "BROADCAST_BYTES", 16):  # bytes: not a multiple of a row
         check_exchange(numbers((7, 3)), processes)
         check_exchange(numbers((9, 2), torch.bfloat16), processes)
     second = dist.new_group([1])

@@ -14,7 +14,7 @@ import pytest
 
 from sortal.errors import InputError, NoSpaceError
 from sortal.system import files
-from sortal.system.files import COMMIT, finish, is_pending, replace_all, write_atomically
+from sortal.system.files import COMMIT_FILE, finish, is_pending, replace_all, write_atomically
 from sortal.system.open_folder import NEXT
 
 
@@ -25,7 +25,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def pending(folder: Path, **commit: object) -> Path:
     start = folder / NEXT
     start.mkdir(parents=True)
-    (start / COMMIT).write_text(json.dumps(commit))
+    (start / COMMIT_FILE).write_text(json.dumps(commit))
     return start
 
 
@@ -146,7 +146,7 @@ def test_a_kill_at_any_moment_leaves_all_or_nothing(
     assert set(outcomes) == {False, True}
 
 
-@pytest.mark.parametrize("name", ["b", COMMIT])
+@pytest.mark.parametrize("name", ["b", COMMIT_FILE])
 def test_a_full_disk_is_reported_and_the_old_files_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -192,7 +192,7 @@ def test_a_commit_cannot_name_files_outside_its_folder(tmp_path: Path, name: obj
 @pytest.mark.parametrize("commit", ["[]", "{}", "nonsense", '{"files": 3, "gone": []}'])
 def test_an_invalid_commit_changes_nothing(tmp_path: Path, commit: str) -> None:
     start = pending(tmp_path)
-    (start / COMMIT).write_text(commit)
+    (start / COMMIT_FILE).write_text(commit)
     (tmp_path / "a").write_bytes(b"old")
     finish(tmp_path)
     assert contents(tmp_path) == {"a": b"old"}

@@ -40,8 +40,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_terminal_there_is_a_line_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert progress.EVERY <= 30
-    monkeypatch.setattr(progress, "EVERY", 0.01)
+    assert progress.LINE_EVERY <= 30
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.01)
     stream = Stream(wanted="[2/7] Training: 3 of 40\n")
     monkeypatch.setattr(sys, "stderr", stream)
     with shown(Runtime(), "Starting") as runtime:
@@ -60,7 +60,7 @@ def test_without_a_terminal_there_is_a_line_from_time_to_time(monkeypatch: pytes
 def test_a_notebook_has_one_line_that_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    monkeypatch.setattr(progress, "REDRAW", 0.0)
+    monkeypatch.setattr(progress, "REDRAW_EVERY", 0.0)
     stream = Stream()
     monkeypatch.setattr(sys, "stderr", stream)
     with shown(Runtime()) as runtime:

@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from types import ModuleType
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -22,7 +22,7 @@ from support.worker_tasks import act, act_or_hang, answer_at_length, ask_and_ans
 from sortal.errors import InputError, SortalError
 from sortal.images.decoding import digest
 from sortal.system import workers
-from sortal.system.workers import ImageSource, JsonObject, WorkFunction, WorkItem, run_workers, worker_count
+from sortal.system.workers import JsonObject, PathOrPixels, WorkFunction, WorkItem, run_workers, worker_count
 
 NAMES = [
     "plain.jpg",
@@ -48,7 +48,7 @@ def _impatient() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def items(*sources: ImageSource) -> list[WorkItem]:
+def items(*sources: PathOrPixels) -> list[WorkItem]:
     return [WorkItem(row, source) for row, source in enumerate(sources)]
 
 
@@ -87,7 +87,7 @@ def test_every_row_gets_its_result_whatever_its_name_or_pixels(n: int) -> None:
     shapes = [(1, 1, 3), (300, 400, 3), (7, 5, 3), (1000, 900, 3)]
     arrays: list[NDArray[np.uint8]] = [generator.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
     arrays += [arrays[1][::2, ::-3], np.asfortranarray(arrays[2]), np.full((9, 10, 3), 10, np.uint8)]  # 10 ends lines
-    sent: dict[int, ImageSource] = {7: NAMES[0], 3: arrays[0], 99: NAMES[1]}
+    sent: dict[int, PathOrPixels] = {7: NAMES[0], 3: arrays[0], 99: NAMES[1]}
     sent |= dict(enumerate([*arrays, *NAMES, "unreadable"], start=100))
     found = all_of(act, [WorkItem(row, source) for row, source in sent.items()], n)
     assert [*found] == [*sent] if n == 1 else {*found} == {*sent}  # one worker gives results in order
@@ -112,7 +112,7 @@ def test_every_image_has_the_options() -> None:
 
 def test_several_workers_share_the_work(tmp_path: Path) -> None:
     """Each task waits for a second process, and one alone takes no more than its queue holds."""
-    found = all_of(meet, items(*[str(tmp_path)] * (2 * workers.AHEAD)), 2)
+    found = all_of(meet, items(*[str(tmp_path)] * (2 * workers.ITEMS_AHEAD)), 2)
     assert len({result["pid"] for result in found.values()}) == 2
 
 
@@ -130,7 +130,7 @@ def test_jobs_are_taken_on_demand_and_nothing_is_left_when_results_are_closed_ea
     first = list(itertools.islice(results, 30))
     wait_for(pid.exists)
     results.close()
-    assert {row for row, _ in first} <= set(range(30 + 2 * workers.AHEAD))
+    assert {row for row, _ in first} <= set(range(30 + 2 * workers.ITEMS_AHEAD))
     assert all(result["path"] == str(row) for row, result in first)
     assert not any(map(is_alive, {result["pid"] for _, result in first} | {int(pid.read_text())}))
 
@@ -165,7 +165,7 @@ def test_questions_are_answered_even_after_a_reply_crashed_a_process(n: int) -> 
 def test_crashes_are_reported_and_nothing_else_is_lost(n: int) -> None:
     """The first, the last, two in a row; the messages of one are not those of another."""
     white = np.full((300, 300, 3), 255, np.uint8)
-    sources_and_deaths: list[tuple[ImageSource, str | None]] = [
+    sources_and_deaths: list[tuple[PathOrPixels, str | None]] = [
         ("exit", "exited with code 3: the last words"),
         ("a", None),
         ("noisy", None),
@@ -197,7 +197,7 @@ def test_crashes_are_reported_and_nothing_else_is_lost(n: int) -> None:
 def test_an_error_stops_all_processes(tmp_path: Path, name: str, error: type[Exception], words: str, n: int) -> None:
     """Without waiting for images in progress, be they queued or in another process."""
     pid, before = tmp_path / "pid", set(threading.enumerate())
-    todo = items("a", name, str(pid)) if n == 1 else items(str(pid), *[name] * workers.AHEAD)
+    todo = items("a", name, str(pid)) if n == 1 else items(str(pid), *[name] * workers.ITEMS_AHEAD)
     options = {} if n == 1 else {"after": str(pid)}
     with pytest.raises(error, match=words):
         list(run_workers(act_or_hang, todo, options=options, workers=n))
@@ -220,12 +220,18 @@ def test_an_image_that_hangs_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 # Starting
 
 
-@pytest.mark.parametrize(("module", "words"), [("no_such_module", "No module named"), ("json", "has no attribute")])
-def test_a_task_that_cannot_be_imported_is_reported(module: str, words: str) -> None:
-    task = cast(WorkFunction, SimpleNamespace(__module__=module, __qualname__="task"))
+@pytest.mark.parametrize(("module", "words"), [("no_such_module", "No module named"), ("json", "attribute 'task'")])
+def test_a_task_that_cannot_be_imported_is_reported(module: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only this process knows the module, or the function in it."""
+
+    def task(source: PathOrPixels, options: JsonObject) -> JsonObject:
+        return {}
+
+    task.__module__, task.__qualname__ = module, "task"
+    monkeypatch.setitem(sys.modules, module, sys.modules.get(module, ModuleType(module)))
+    monkeypatch.setattr(sys.modules[module], "task", task, raising=False)
     with pytest.raises(SortalError, match=f"could not be started: .*{words}"):
         list(run_workers(task, items("a", "b"), workers=2))
-    assert list(run_workers(task, [], workers=2)) == []  # nothing to do starts nothing
 
 
 def test_a_worker_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

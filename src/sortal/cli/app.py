@@ -39,11 +39,11 @@ Examples:
 """
 
 FULL_OUTPUT = "Cannot write to standard output: no space left. Free some space, or send the output elsewhere."
-SERVING = ("review",)  # which Ctrl-C ends as it should
+SERVING = ("review",)  # ended by Ctrl-C, as its documentation says
 NARROWEST, WIDEST = 20, 1000  # columns of a terminal that text is laid out for
-# What the machine lacks at the moment, rather than a mistake of the program
+# The machine lacks something at the moment: not a bug of the program
 SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
-DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}  # by permissions, or as a disk cannot be written to
+DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}  # by permissions, or because a disk is read-only
 NO_MEMORY = (  # from Python, from torch and from the loader of libraries
     "can't start new thread",
     "can't allocate memory",
@@ -100,7 +100,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
             print(end="", flush=True)  # report a closed pipe here, not while Python shuts down
     except CycloptsError as error:
         return _fail(explain(error, app), 2) if is_first() else 2
-    except ElsewhereError as error:  # said by each process that it happened to; of the others, one says this
+    except ElsewhereError as error:  # each process in which it happened reports it; of the others, only the first
         return _fail(error.text(spell), 1) if is_first() else 1
     except SortalError as error:
         where = "" if is_first() else f"In process {os.environ['RANK']}, on {platform.node()}: "
@@ -121,12 +121,12 @@ def main(tokens: Sequence[str] | None = None) -> int:
 
 
 def _stopped_by_machine(error: OSError) -> int:
-    """Say what the machine lacks, and return the exit code; raise what is a mistake of the program instead."""
+    """Report what the machine lacks and return the exit code; raise an error that is a bug of the program."""
     try:
         os.getcwd()
     except OSError:
         return _fail("The current folder does not exist any more. Change to another, and repeat the command.", 2)
-    if error.errno == errno.ENAMETOOLONG:  # which reading and writing do not expect, as no such file can exist
+    if error.errno == errno.ENAMETOOLONG:  # no such file can exist, so nothing that reads or writes expects it
         return _fail(f"The name {quoted(error.filename, 200)} is too long for the file system. Choose another.", 2)
     if error.errno in NO_SPACE and error.filename is not None:
         return _fail(no_space(error, repr(os.fsdecode(error.filename))).message, 1)
@@ -147,11 +147,11 @@ def _stopped_by_machine(error: OSError) -> int:
 
 
 def _refused(what: str) -> int:
-    return _fail(f"The system refused a request: {what}. Repeat the command when it can serve it.", 1)
+    return _fail(f"The system refused a request: {what}. Resolve that, then repeat the command.", 1)
 
 
 def _limit_width() -> None:
-    """Keep libraries from laying out text for less than a word, for more than any terminal, or for what is no width."""
+    """Limit the width for which libraries lay out text, whatever COLUMNS and LINES say."""
     columns = shutil.get_terminal_size().columns
     limited = str(min(max(columns, NARROWEST), WIDEST))
     if os.environ.get("COLUMNS", str(columns)) != limited:
@@ -161,7 +161,7 @@ def _limit_width() -> None:
 
 
 def _hush_libraries() -> None:
-    """Print warnings of this package as messages, and none of others: they are meant for programmers."""
+    """Print warnings of this package as messages, and hide those of libraries, which are meant for programmers."""
 
     class Messages(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -187,7 +187,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Tell whether an error was Ctrl-C first: Python makes it a RuntimeError while a library defines a class."""
+    """Tell whether Ctrl-C caused an error: while a class is being defined, Python turns it into a RuntimeError."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -201,7 +201,7 @@ def _interrupted(command: tuple[str, ...]) -> int:
 
 @contextmanager
 def _answered(command: tuple[str, ...]) -> Iterator[None]:
-    """Say at once that Ctrl-C was received; end at once on a second one, as files are replaced as a whole."""
+    """Confirm Ctrl-C at once, and end on a second one, which is safe: files are only replaced as a whole."""
 
     def stopping() -> None:
         if is_first() and command != SERVING:
@@ -219,7 +219,7 @@ def _answered(command: tuple[str, ...]) -> Iterator[None]:
 
 @contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Handle SIGTERM, by which systems end programs, like Ctrl-C."""
+    """Handle SIGTERM, with which systems end programs, like Ctrl-C."""
     main_thread = threading.current_thread() is threading.main_thread()  # the only one that may set handlers
     if not main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

@@ -32,6 +32,7 @@ Examples:
 """
 METHOD_HELP = "One or more of sortal, gcd, kmeans, rankstats, simgcd and uno; sortal by default."
 PRESET_HELP = "Names of presets, or the start of several: table3/cub/gcd, table3/cub, table3."
+SEEDS = ("0", "1", "2")
 SEEDS_HELP = "One or more whole numbers, a run each: 0 1 2 or 0,1,2."
 FAST_HELP = "Train presets in Sortal's own way: cache views, and take the losses on the bottleneck."
 
@@ -45,11 +46,9 @@ def run_benchmark(
     root: Annotated[Path, Parameter(help="The folder that contains it.")] = Path("data"),
     method: Annotated[tuple[str, ...], Several, Parameter(help=METHOD_HELP)] = (),
     preset: Annotated[tuple[str, ...], Several, Parameter(help=PRESET_HELP)] = (),
-    seeds: Annotated[tuple[str, ...], Several, Parameter(metavar="INT …", help=SEEDS_HELP, show_default=" ".join)] = (
-        "0",
-        "1",
-        "2",
-    ),
+    seeds: Annotated[
+        tuple[str, ...], Several, Parameter(metavar="INT …", help=SEEDS_HELP, show_default=" ".join)
+    ] = SEEDS,
     overrides: Annotated[Overrides, Flat] = Overrides(),
     fast: Annotated[Flag, Parameter(help=FAST_HELP)] = False,
     out: Annotated[Path, Parameter(help="Folder of runs and records.")] = Path("benchmark"),
@@ -120,12 +119,12 @@ def table(
 
     Prints Markdown; --out also writes it, and each table as CSV.
     """
-    from sortal.research.benchmark import records, tables
+    from sortal.research.benchmark import comparison, records
 
-    made = tables.tables(records.find(runs))
+    made = comparison.tables(records.find(runs))
     if out is not None:
-        tables.write(made, out, force=force)
-    print(tables.document(made), end="")
+        comparison.write(made, out, force=force)
+    print(comparison.document(made), end="")
 
 
 @benchmark.command(name="presets")

@@ -12,15 +12,15 @@ from cyclopts import Parameter
 
 from sortal.cli import printing
 from sortal.cli.options import (
-    Count,
+    CountOption,
     Device,
+    DryRun,
     Flag,
     Flat,
     Images,
     Json,
     Labelled,
-    LabelTable,
-    RunForecast,
+    TableOption,
     Workers,
     given,
     processes,
@@ -65,7 +65,7 @@ _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first e
 def discover(
     images: Images,
     *,
-    labels: LabelTable = None,
+    labels: TableOption = None,
     out: Annotated[Path | None, Parameter(help=RUN_FOLDER_HELP)] = None,
     settings: Annotated[Discovery, Flat] = Discovery(),
     reading: Annotated[Reading, Flat] = Reading(),
@@ -74,7 +74,7 @@ def discover(
     json: Json = False,
     yes: Annotated[Flag, Parameter(help=YES_HELP)] = False,
     force: Annotated[Flag, Parameter(help=FORCE_HELP)] = False,
-    dry_run: RunForecast = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Sort images into the classes you know and the ones nobody has named yet.
 
@@ -88,9 +88,9 @@ def discover(
 
     Run the same command to resume an interrupted run. Other settings redo only
     the steps that depend on them; settings that are not given again stay as they
-    were in the run, and images that were added to it take part. A changed
-    setting that means training again is asked about first; other images or
-    labels are not.
+    were in the run, and images that were added to it take part. You are asked
+    first if a changed setting means training again, but not if only images or
+    labels have changed.
 
     How long it takes, by images and machine (see --dry-run for yours):
       600 photographs     8 min on two CPU cores
@@ -190,7 +190,7 @@ def _print_result(run: "Run") -> None:
         how += f", likely {k.interval[0]} to {k.interval[1]}"
     known = plural(len(run.categories) - new, "known category", "known categories")
     print(f"k = {k.k}, {how}: {known} and {new:,} new.\n")
-    few = len(run.categories) <= printing.MOST_ROWS  # the known ones come first; among many, the largest
+    few = len(run.categories) <= printing.TABLE_ROWS  # the known ones come first; among many, the largest
     ranked = sorted(run.categories, key=lambda each: (few and each.kind != "known", -each.size))
     rows = []
     for each in ranked:
@@ -207,9 +207,9 @@ def _print_result(run: "Run") -> None:
 def demo(
     *,
     out: Annotated[Path, Parameter(help="Folder of the run.")] = Path("digits-run"),
-    k: Annotated[Count, Parameter(help="Number of classes; auto estimates it.")] = "auto",
+    k: Annotated[CountOption, Parameter(help="Number of classes; auto estimates it.")] = "auto",
     labelled: Labelled = 0.5,
-    epochs: Annotated[Count, Parameter(help="Epochs to train for; auto is 40.")] = "auto",
+    epochs: Annotated[CountOption, Parameter(help="Epochs to train for; auto is 40.")] = "auto",
     seed: Annotated[int, Parameter(help="Seed of every random choice.")] = 0,
     device: Device = "auto",
     json: Json = False,

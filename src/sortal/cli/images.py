@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Flat, Images, Json, Labelled, LabelTable, Workers, source_of
+from sortal.cli.options import Flat, Images, Json, Labelled, TableOption, Workers, source_of
 from sortal.config import MAX_PIXELS, Reading
 from sortal.images.folders import is_picture, unread_pictures
 from sortal.system.text import plain, plural
@@ -38,7 +38,7 @@ TWO_LABELS = "Images with two labels (exit code 1), which a run ignores; keep on
 def check(
     images: Images,
     *,
-    labels: LabelTable = None,
+    labels: TableOption = None,
     reading: Annotated[Reading, Flat] = Reading(),
     tiny: Annotated[int, Parameter(help="Report images whose shorter side has fewer pixels.")] = 32,
     max_pixels: Annotated[int, Parameter(help="Refuse images with more pixels.")] = MAX_PIXELS,
@@ -98,7 +98,7 @@ def print_health(found: "Health", tiny: int) -> None:
 
 def _print_classes(found: "Health") -> None:
     *known, unlabelled = found.classes
-    if len(known) > printing.MOST_ROWS:
+    if len(known) > printing.TABLE_ROWS:
         known.sort(key=lambda each: -each.images)
     rows = [(printing.name(each.name), each.images, each.unreadable) for each in known]
     shown = printing.abridge(rows, "more class", "more classes", last=SMALLEST_CLASSES)

@@ -17,20 +17,14 @@ Images = Annotated[list[Path], Parameter(help="A folder of images, or several.",
 COLUMNS_HELP = (
     "A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth."
 )
-LabelTable = Annotated[Path | None, Parameter(help=COLUMNS_HELP)]
+TableOption = Annotated[Path | None, Parameter(help=COLUMNS_HELP)]
 RunFolder = Annotated[Path, Parameter(help="Folder of a run.")]
 Labelled = Annotated[float, Parameter(help="Fraction of the images of digits 0 to 4 that are labelled.")]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-RunForecast = Annotated[
-    bool,
-    Parameter(
-        negative="",
-        show_default=False,
-        help="Only report the steps, the memory and disk they need, and how long they take.",
-    ),
-]
-Json = Annotated[bool, Parameter(negative="", show_default=False, help="Write the result as JSON.")]
-Count = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]
+DRY_RUN_HELP = "Only report the steps, the memory and disk they need, and how long they take."
+DryRun = Annotated[Flag, Parameter(help=DRY_RUN_HELP)]
+Json = Annotated[Flag, Parameter(help="Write the result as JSON.")]
+CountOption = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Parameter(help="Device to compute on.")]
 Workers = Annotated[int | None, Parameter(help="Processes that read images; one per core by default.")]
 Several = Parameter(consume_multiple=True, negative="", metavar="NAME …", show_default=False)  # see split()
@@ -57,7 +51,7 @@ def given(*records: type[SettingsGroup]) -> set[str]:
 
 
 def source_of(images: Sequence[Path]) -> Path | Sequence[Path]:
-    """Return the only folder, or several; of several paths that are no folders, the library would read files."""
+    """Return one folder, or several; refuse files among several paths, which the library would read as images."""
     if len(images) == 1:
         return images[0]
     for path in images:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, Flag, Json, RunFolder, RunForecast, Workers, source_of
+from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Workers, source_of
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
 from sortal.system.publishing import holding, publishing
@@ -53,7 +53,7 @@ def predict(
     workers: Workers = None,
     json: Json = False,
     force: Annotated[Flag, Parameter(help="Overwrite the table.")] = False,
-    dry_run: RunForecast = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Sort new images with an existing run, without training.
 
@@ -94,7 +94,7 @@ def predict(
 
 @contextmanager
 def _table_to_write(csv: Path | None, run: Path, force: bool) -> Iterator[Callable[["Prediction"], None]]:
-    """Check where the table goes before any work, and yield what writes it, which replaces only what is there now."""
+    """Check the place of the table before any work, and yield what writes it, replacing only the file there now."""
     if csv is None or csv == STDOUT:
         yield lambda found: None
         return
@@ -143,7 +143,7 @@ def _check_table(out: Path, run: Path, force: bool) -> None:
 
 def print_forecast(p: "Forecast") -> None:
     """Print the plan of a prediction and its cost."""
-    added = f", to be added to the {p.in_run:,} of the run, as far as it does not have them" if p.update else ""
+    added = f"; those that the run does not have yet are added to its {p.in_run:,}" if p.update else ""
     rows = (
         ("images", f"{p.images:,}{added}"),
         ("backbone", p.backbone),

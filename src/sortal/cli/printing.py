@@ -17,9 +17,9 @@ from sortal.system.text import byte_sizes, duration, percent, plain, plural, sho
 if TYPE_CHECKING:
     from sortal.images.decoding import Quarantined
 
-MOST_ROWS = 24  # of a table of categories or classes
+TABLE_ROWS = 24  # of a table of categories or classes
 MOST_LISTED = 10  # files or other findings under one title
-NAME_LENGTH = 40  # characters of a category's name
+CATEGORY_LENGTH = 40  # characters of a category's name
 LINE_LENGTH = 400  # characters of any other text
 IN_SAMPLE = "Unreadable files in the sample, which would be left out"
 share = partial(percent, unit="")  # in tables whose heading has the unit
@@ -41,7 +41,7 @@ def line(text: object) -> str:
 
 def name(text: object) -> str:
     """Return the name of a category or class, short enough for a table."""
-    return shorten(plain(text), NAME_LENGTH)
+    return shorten(plain(text), CATEGORY_LENGTH)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
@@ -68,9 +68,9 @@ def _cell(value: object) -> str:
 
 def abridge(rows: Sequence[Sequence[object]], one: str, many: str, *, last: int = 0) -> list[Sequence[object]]:
     """Return the rows of a table, if too many only the first and the `last` ones, and their sums for those between."""
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= TABLE_ROWS:
         return list(rows)
-    start, end = MOST_ROWS - 1 - last, len(rows) - last
+    start, end = TABLE_ROWS - 1 - last, len(rows) - last
     _, *columns = zip(*rows[start:end], strict=True)
     sums = [sum(column) if isinstance(column[0], int) else None for column in columns]
     return [*rows[:start], (f"… {plural(end - start, one, many)}", *sums), *rows[end:]]

@@ -1,4 +1,4 @@
-"""Sums and counts of the rows at each centre, in the wide type, so that the order of rows does not matter."""
+"""Sums and counts of the rows of each cluster, in the wide type, so that the order of rows does not matter."""
 
 from dataclasses import dataclass
 from itertools import chain

@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
-from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, draw_seed, read_inputs
+from sortal.clustering.inputs import NO_CLASS, ArrayOrTensor, check_number, draw_seed, read_inputs
 from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, seed_groups
 from sortal.clustering.points import Points, full_precision
 from sortal.clustering.seeding import Seeds
@@ -23,8 +23,8 @@ from sortal.metrics import accuracy
 from sortal.system.distributed import Peers
 
 KMethod = Literal["brent", "separation"]
-CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
-FEW = 5e-4  # a restart ends when at most this share of the rows changes its cluster, which hardly moves its score
+CLOSE_SHARE = 0.03  # the search ends when the best k has neighbours this close on both sides
+FEW_CHANGES = 5e-4  # share of the rows: a restart that changes fewer ends, as its score hardly changes any more
 MAX_ITER, TOL = 100, 1e-4  # of each restart, as in `SemiSupervisedKMeans`
 USUALLY_TRIED = 14  # ks
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
@@ -161,13 +161,13 @@ class _Search:
         self.close_in()
 
     def close_in(self) -> None:
-        """Try ks halfway between the best and its neighbours until the neighbours are within `CLOSE`."""
+        """Try ks halfway between the best and its neighbours until the neighbours are within `CLOSE_SHARE`."""
         while True:
             ks = sorted(self.tried)
             at = ks.index(max(ks, key=lambda k: self.tried[k].score))
             gaps = [(ks[i + 1] - ks[i], ks[i]) for i in (at - 1, at) if 0 <= i < len(ks) - 1]
             gap, below = max(gaps, default=(0, 0))
-            if gap <= max(1, CLOSE * ks[at]):
+            if gap <= max(1, CLOSE_SHARE * ks[at]):
                 return
             self.score(below + gap // 2)
 
@@ -186,8 +186,8 @@ class _Search:
     def likely(self) -> tuple[int, int]:
         """Return the smallest and the largest k that score within `TOLERANCE` of the best.
 
-        Bisect between each of them and the next k outside, or the bound, until that is within `CLOSE`. A better k may
-        turn up on the way: close in on it, and start again.
+        Bisect between each of them and the next k outside, or the bound, until they are close. Whenever a better k
+        turns up, close in on it and start again.
         """
         while True:
             self.close_in()
@@ -195,9 +195,9 @@ class _Search:
             first, last = min(inside), max(inside)
             below = max((k for k in self.tried if k < first), default=self.low - 1)
             above = min((k for k in self.tried if k > last), default=self.high + 1)
-            if first - below > max(1, CLOSE * first):
+            if first - below > max(1, CLOSE_SHARE * first):
                 self.score((below + first) // 2)
-            elif above - last > max(1, CLOSE * last):
+            elif above - last > max(1, CLOSE_SHARE * last):
                 self.score((last + above) // 2)
             else:
                 return first, last
@@ -213,10 +213,10 @@ class _Clusterings:
     def __init__(
         self, x: Tensor, labels: NDArray[np.int64], fitted: int, seeds: list[int], processes: Peers, k_max: int
     ) -> None:
-        self.known = torch.from_numpy(np.flatnonzero(labels != UNLABELLED)).to(x.device)
+        self.known = torch.from_numpy(np.flatnonzero(labels != NO_CLASS)).to(x.device)
         self.truth = processes.concat(torch.from_numpy(labels).to(x.device)[self.known])[0].cpu().numpy()
-        numbers = labels if fitted else np.full_like(labels, UNLABELLED)
-        free = np.flatnonzero(numbers == UNLABELLED)
+        numbers = labels if fitted else np.full_like(labels, NO_CLASS)
+        free = np.flatnonzero(numbers == NO_CLASS)
         self.points = Points(x, torch.from_numpy(free).to(x.device) if fitted else None, processes=processes)
         self.fixed = LabelledSums.of(x, torch.from_numpy(numbers).to(x.device), fitted, self.points)
         self.rows = sum(processes.gather_objects(len(free)))
@@ -236,7 +236,7 @@ class _Clusterings:
             state = LloydState.seeded(seeds)
             # Seeding resolved near ties by rounding. Reset these rows: they are scored again.
             state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
-        runs = lloyd(self.points, self.fixed, state, max_iter=MAX_ITER, tol=tol, few=int(FEW * self.rows))
+        runs = lloyd(self.points, self.fixed, state, max_iter=MAX_ITER, tol=tol, few=int(FEW_CHANGES * self.rows))
         ended = sorted(runs, key=lambda one: one.restart)
         if len(self.fixed.counts):
             return separation(self.points, torch.stack([one.centres for one in ended]), self.fixed.counts)

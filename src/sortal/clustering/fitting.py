@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.clustering.cluster_sums import LabelledSums
-from sortal.clustering.inputs import UNLABELLED
+from sortal.clustering.inputs import NO_CLASS
 from sortal.clustering.lloyd import LloydState, RestartResult, restarts
 from sortal.clustering.points import BUDGET, Points, full_precision, slices
 from sortal.errors import InputError
@@ -49,7 +49,7 @@ def fit(
     """
     with full_precision(x.device):
         assigned = torch.from_numpy(labels).to(x.device, copy=True)
-        free = None if classes == 0 else (assigned == UNLABELLED).nonzero()[:, 0]
+        free = None if classes == 0 else (assigned == NO_CLASS).nonzero()[:, 0]
         points = Points(x, free, processes=processes)
         fixed = LabelledSums.of(x, assigned, classes, points)
         ended = restarts(
@@ -77,9 +77,9 @@ def fit(
 
 
 def best_restart(ended: Iterable[RestartResult], digit: float) -> RestartResult:
-    """Return the restart of the lowest spread; of those that differ by less than a digit, the one of the lowest number.
+    """Return the restart with the lowest spread; among those within `digit` of it, the one with the lowest number.
 
-    Only one is kept at a time.
+    Only one is held in memory at a time.
     """
     found, lowest = None, inf
     for one in ended:
@@ -108,7 +108,7 @@ def inertia(x: Tensor, centres: Tensor) -> float:
 
 def check_count(k: int | None, labels: NDArray[np.int64], classes: int, processes: Peers) -> int:
     """Check the number of clusters, if given, against the rows of all processes; return how many are unlabelled."""
-    parts = processes.gather_objects((len(labels), int((labels == UNLABELLED).sum())))
+    parts = processes.gather_objects((len(labels), int((labels == NO_CLASS).sum())))
     rows, unlabelled = (int(sum(counts)) for counts in zip(*parts, strict=True))
     if unlabelled == 0:
         raise InputError(

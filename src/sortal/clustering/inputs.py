@@ -15,7 +15,7 @@ from sortal.system.device import choose_device
 from sortal.system.distributed import Peers
 from sortal.system.text import plural
 
-UNLABELLED = -1
+NO_CLASS = -1
 ArrayOrTensor: TypeAlias = ArrayLike | Tensor
 
 
@@ -36,7 +36,7 @@ def check_restarts(n_init: object, n_candidates: object, max_iter: object, tol: 
 
 
 def draw_seed(random_state: int | np.random.RandomState | None, processes: Peers) -> int:
-    """Draw a seed as scikit-learn would, from a number, a generator or NumPy's global one; alike in all processes."""
+    """Draw a seed as scikit-learn does, from a number, a generator or NumPy's global one; the same in all processes."""
     match random_state:
         case None:
             drawn = np.random.randint(2**31 - 1)
@@ -83,9 +83,9 @@ def _unify(
     if types := [dtype for shape, dtype, _ in parts if shape[0]]:
         rows = rows.to(torch.float64 if torch.float64 in types else types[0])
     names = [name for _, _, part in parts for name in part]
-    _, everyone = read_labels(np.array([*names, UNLABELLED], dtype=object), len(names) + 1)
+    _, everyone = read_labels(np.array([*names, NO_CLASS], dtype=object), len(names) + 1)
     place = {name: j for j, name in enumerate(everyone.tolist())}
-    number = np.array([*(place[name] for name in classes.tolist()), UNLABELLED], dtype=np.int64)
+    number = np.array([*(place[name] for name in classes.tolist()), NO_CLASS], dtype=np.int64)
     return rows, number[labels], everyone
 
 
@@ -156,7 +156,7 @@ def read_labels(y: ArrayOrTensor | None, n: int) -> tuple[NDArray[np.int64], NDA
     The text "-1" also means unlabelled, as NumPy converts −1 to it among strings.
     """
     if y is None:
-        y = np.full(n, UNLABELLED)
+        y = np.full(n, NO_CLASS)
     if isinstance(y, Tensor):
         y = y.detach().cpu()
         y = (y.double() if y.is_floating_point() else y).numpy()
@@ -174,9 +174,9 @@ def read_labels(y: ArrayOrTensor | None, n: int) -> tuple[NDArray[np.int64], NDA
         values = values.astype(np.int64)
     if values.dtype.kind not in "biu":
         return _number_objects(values.tolist())
-    known = values != UNLABELLED
+    known = values != NO_CLASS
     classes, numbers = np.unique(values[known], return_inverse=True)
-    labels = np.full(n, UNLABELLED, dtype=np.int64)
+    labels = np.full(n, NO_CLASS, dtype=np.int64)
     labels[known] = numbers
     return labels, classes
 
@@ -186,7 +186,7 @@ def _number_objects(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]
     for row, value in enumerate(values):
         if value is None or value != value:
             raise InputError(f"y must mark unlabelled rows with -1, got {value!r} in row {row}.")
-    found = set(values) - {UNLABELLED, "-1", b"-1"}
+    found = set(values) - {NO_CLASS, "-1", b"-1"}
     try:
         ordered = sorted(found, key=lambda value: (isinstance(value, str), value))  # numbers first
     except TypeError:  # unordered classes
@@ -196,4 +196,4 @@ def _number_objects(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]
     classes[:] = ordered
     if {type(value) for value in ordered} in ({str}, {int}, {bytes}):
         classes = np.array(ordered)
-    return np.array([number.get(value, UNLABELLED) for value in values], dtype=np.int64), classes
+    return np.array([number.get(value, NO_CLASS) for value in values], dtype=np.int64), classes

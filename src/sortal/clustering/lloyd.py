@@ -106,7 +106,7 @@ def restarts(
 
 
 def seed_groups(points: Points, fixed: LabelledSums, seeds: Sequence[int], k: int, candidates: int) -> Iterator[Seeds]:
-    """Yield the starting centres of as many restarts at a time as fit in memory with k centres each."""
+    """Yield the starting centres of restarts, in groups that fit in memory with k centres each."""
     keys, first = row_keys(points), (fixed.means - points.mean).to(points.x.dtype)
     size = restarts_at_once(points, k)
     for start in range(0, len(seeds), size):

@@ -140,7 +140,7 @@ def best_two(table: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor,
 def nearest(
     table: Tensor, keep: Tensor | None, slack: Tensor, centres: Tensor, rows: Tensor, points: Points
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the `best_two` of a (g, c, r) score table of centres (g, c, d) and rows (g, r, d), independent of rounding.
+    """Find the `best_two` of a (g, c, r) score table of centres (g, c, d) and rows (g, r, d), unaffected by rounding.
 
     Scores that differ by no more than `slack` (g, r) are recomputed in the wide type, so that the result depends
     neither on the shape of the matrix product nor on the number of threads.

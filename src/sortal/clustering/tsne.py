@@ -23,20 +23,20 @@ from torch import Tensor
 
 from sortal.clustering.points import BUDGET, full_precision, slices
 from sortal.errors import InputError
-from sortal.runs.projection import POINTS, Mapper
+from sortal.runs.projection import MAP_POINTS, Mapper
 from sortal.system.device import choose_device
 
 ON_GPU = 100_000  # images on a map that is made on a GPU
-FEWEST = 10  # different rows that t-SNE needs
+FEWEST_ROWS = 10  # different rows that t-SNE needs
 DIMENSIONS = 50  # principal components in which neighbours are searched
-SPARE, ROUNDS = 14, 3  # dimensions beyond these, and rounds, of the subspace iteration that finds them
-NEIGHBOURS, PERPLEXITY = 30, 15.0
+SPARE_DIMENSIONS, SUBSPACE_ROUNDS = 14, 3  # of the subspace iteration that finds these components
+GRAPH_NEIGHBOURS, PERPLEXITY = 30, 15.0
 HALVINGS = 40  # of the interval in which the width of a row's neighbourhood is searched
-STEPS, ROWS = 150, 5000  # steps for up to so many rows; for more, as many times as the map is wider
+STEPS, ROWS_OF_STEPS = 150, 5000  # steps for up to so many rows; for more, as many times as the map is wider
 EXAGGERATION, EXAGGERATED = 8.0, 0.6  # at the start, and the share of the steps until it is 1
-MOMENTUM, LONGEST = 0.8, 5.0  # of a step, and how far it may move a point
+MOMENTUM, LONGEST_STEP = 0.8, 5.0  # of a step, and how far it may move a point
 GAIN_MORE, GAIN_LESS, GAIN_LEAST = 0.2, 0.8, 0.01  # as in the first implementation (van der Maaten)
-START, JITTER = 1.0, 1e-2  # standard deviation of the first positions, and of the noise that parts equal rows
+START_DEVIATION, JITTER = 1.0, 1e-2  # standard deviation of the first positions, and of the noise that parts equal rows
 SPACING = 0.6  # of the nodes of the grid; the kernel is about 1 wide
 SPLINE = 4  # nodes that a point is spread over, in each direction
 FIXED = 2.0**40  # whole numbers of this fraction are added, as sums of them do not depend on the order
@@ -53,13 +53,13 @@ class Graph:
 
 
 def mapper(device: str = "auto") -> Mapper:
-    """Return how maps are made on a device: on a GPU, of more images."""
+    """Return the function that makes maps on a device, and how many images it can place: more on a GPU."""
     on_gpu = choose_device(device, None).type == "cuda"
-    return Mapper(partial(place, device=device), points=ON_GPU if on_gpu else POINTS)
+    return Mapper(partial(place, device=device), points=ON_GPU if on_gpu else MAP_POINTS)
 
 
 def place(features: NDArray[np.float32], seed: int, *, device: str = "auto") -> NDArray[np.float64]:
-    """Return positions (n, 2) by t-SNE, or the first two principal components if fewer than FEWEST rows differ."""
+    """Return positions (n, 2) by t-SNE, or the first two principal components if fewer than FEWEST_ROWS rows differ."""
     if not np.isfinite(features).all():
         raise InputError("features must be finite to be placed on a map, got NaN or infinity.")
     chosen = choose_device(device, features)
@@ -70,10 +70,10 @@ def place(features: NDArray[np.float32], seed: int, *, device: str = "auto") -> 
         if x.shape[1] < 2 or not differ(features):
             xy = torch.nn.functional.pad(x, (0, 2))[:, :2]
         else:
-            start = START * x[:, :2] / x[:, 0].std()
+            start = START_DEVIATION * x[:, :2] / x[:, 0].std()
             noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(seed))
             graph = graph_of(x)
-            with one_thread(chosen.type == "cpu" and len(x) <= ROWS):
+            with one_thread(chosen.type == "cpu" and len(x) <= ROWS_OF_STEPS):
                 xy = embed(graph, (start + JITTER * noise.to(chosen)).T).T
         found: NDArray[np.float64] = xy.double().cpu().numpy()
         return found
@@ -92,11 +92,11 @@ def one_thread(wanted: bool) -> Iterator[None]:
 
 
 def differ(features: NDArray[np.float32]) -> bool:
-    """Tell whether at least FEWEST rows are different."""
+    """Tell whether at least FEWEST_ROWS rows are different."""
     seen: set[bytes] = set()
     for row in features:
         seen.add(row.tobytes())
-        if len(seen) >= FEWEST:
+        if len(seen) >= FEWEST_ROWS:
             return True
     return False
 
@@ -109,11 +109,11 @@ def principal(x: Tensor) -> Tensor:
     if not len(x):
         return x[:, :0]
     x = (x.double() - x.double().mean(0)).to(x.dtype)
-    basis = torch.eye(x.shape[1], dtype=x.dtype)  # (d, d) or (d, DIMENSIONS + SPARE), on the CPU
-    if x.shape[1] > DIMENSIONS + SPARE:
-        shape = (x.shape[1], DIMENSIONS + SPARE)
+    basis = torch.eye(x.shape[1], dtype=x.dtype)  # (d, d) or (d, DIMENSIONS + SPARE_DIMENSIONS), on the CPU
+    if x.shape[1] > DIMENSIONS + SPARE_DIMENSIONS:
+        shape = (x.shape[1], DIMENSIONS + SPARE_DIMENSIONS)
         basis = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
-        for _ in range(ROUNDS):
+        for _ in range(SUBSPACE_ROUNDS):
             basis = torch.linalg.qr((x.T @ (x @ basis.to(x.device))).cpu())[0]
     reduced = x @ basis.to(x.device)
     wide = reduced.double()  # rounding in float32 would look like variance of more than 1e-9
@@ -153,7 +153,7 @@ def similarities(squared: Tensor, perplexity: float) -> Tensor:
 
 def graph_of(x: Tensor) -> Graph:
     """Return the similarities of rows (n, d) to their nearest neighbours, averaged over both directions."""
-    n, k = len(x), min(NEIGHBOURS, len(x) - 1)
+    n, k = len(x), min(GRAPH_NEIGHBOURS, len(x) - 1)
     squared, rows = nearest(x, k)
     weights = similarities(squared, min(PERPLEXITY, k / 2)).flatten() / (2 * n)
     first, second = torch.arange(n, device=x.device).repeat_interleave(k), rows.flatten()
@@ -167,14 +167,14 @@ def embed(graph: Graph, y: Tensor) -> Tensor:
     """Minimise the loss from the first positions (2, n); return the last ones."""
     y = y - y.mean(1, keepdim=True)
     step, gain, grid = torch.zeros_like(y), torch.ones_like(y), Grid((0, 0), y)
-    steps = round(STEPS * max(1.0, y.shape[1] / ROWS) ** 0.5)
+    steps = round(STEPS * max(1.0, y.shape[1] / ROWS_OF_STEPS) ** 0.5)
     for number in range(steps):
         grid = grid.around(y)
         exaggeration = max(1.0, EXAGGERATION ** (1 - number / (EXAGGERATED * steps)))
         slope = gradient(graph, grid, y, exaggeration)
         gain = torch.where(step * slope < 0, gain + GAIN_MORE, gain * GAIN_LESS).clamp_min_(GAIN_LEAST)
         step = MOMENTUM * step - (y.shape[1] / exaggeration) * gain * slope
-        step *= LONGEST / torch.linalg.vector_norm(step, dim=0).clamp_min_(LONGEST)
+        step *= LONGEST_STEP / torch.linalg.vector_norm(step, dim=0).clamp_min_(LONGEST_STEP)
         y = y + step
         y = y - y.mean(1, keepdim=True)
     return y

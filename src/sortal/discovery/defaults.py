@@ -45,7 +45,7 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
 def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
     usual = replace(config.TRAININGS[settings.method], **config.ROBUST)
     if settings.backbone == CONVNET:
-        usual = replace(usual, **config.TINY)
+        usual = replace(usual, **config.TINY_SETTINGS)
     elif not on_gpu:
         fewest, most = EPOCHS_ON_CPU
         usual = replace(usual, epochs=min(max(STEPS_ON_CPU // max(n_images, 1), fewest), most), views=VIEWS_ON_CPU)

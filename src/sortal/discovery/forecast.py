@@ -29,8 +29,8 @@ from sortal.learning.backbones import hub
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.names import path_of_saved
 from sortal.learning.backbones.registry import hub_file, load_backbone, load_without_weights
-from sortal.learning.features import LARGEST
-from sortal.learning.health import IMAGES
+from sortal.learning.features import LARGEST_FEATURE_FILE
+from sortal.learning.health import PROBED_IMAGES
 from sortal.learning.methods import Method, make
 from sortal.learning.token_cache import TokenPlan
 from sortal.reviews.loading import load_run
@@ -244,7 +244,7 @@ def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k
     steps, batch = max(n // training.batch_size, 1), 2 * training.batch_size  # of an epoch, and views of a step
     through_trunk = 0
     if backbone.has_trunk and training.epochs:  # views to learn from, and images whose health is measured
-        through_trunk = (training.epochs * steps * batch if views is None else n * views) + min(n, IMAGES)
+        through_trunk = (training.epochs * steps * batch if views is None else n * views) + min(n, PROBED_IMAGES)
     return Work(
         learned=n,
         rest=rest,
@@ -252,7 +252,7 @@ def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k
         estimates_k=job.settings.k == AUTO,
         clusters=job.recipe.clustering != "head",
         width=backbone.spec.width,
-        steps=training.epochs * (steps + FORWARD * min(n, IMAGES) / batch),  # health is measured after each epoch
+        steps=training.epochs * (steps + FORWARD * min(n, PROBED_IMAGES) / batch),  # health after each epoch
         through_trunk=through_trunk,
         counts=counts,
         kept=counts > 0 and backbone.has_trunk and _tokens_fit(job, backbone),
@@ -282,7 +282,7 @@ def memory(work: Work, measured: Measurements, tokens: TokenPlan | None) -> int:
     rows = FEATURE_BYTES * work.learned * work.width
     training = measured.working + (tokens.bytes if tokens is not None and tokens.where == "memory" else 0)
     # Features as computed, by content, and in order; large ones are in files.
-    features = 3 * rows if rows < LARGE_ARRAY else 2 * LARGEST
+    features = 3 * rows if rows < LARGE_ARRAY else 2 * LARGEST_FEATURE_FILE
     return measured.base + RECORD_BYTES * work.learned + max(training, features)
 
 
@@ -291,7 +291,7 @@ def disk(work: Work, measured: Measurements, model: int, tokens: TokenPlan | Non
     rounds, row = 1 + work.counts, FEATURE_BYTES * work.width
     pixels = round(work.learned * measured.stored)
     features = (rounds + 1) * work.learned * row + 2 * work.rest * row  # in the cache and in the run
-    page = min(pixels, report.LIMIT)  # its thumbnails are smaller than the pixels
+    page = min(pixels, report.LARGEST_REPORT)  # its thumbnails are smaller than the pixels
     cached = tokens.bytes if tokens is not None and tokens.where == "file" else 0
     return pixels + features + rounds * model + page + (work.learned + work.rest) * TABLE_BYTES + cached
 
@@ -325,7 +325,7 @@ def seconds(order: Sequence[str], work: Work, measured: Measurements) -> dict[st
 
 def _seconds_to_report(images: int) -> float:
     fixed, each = REPORT_SECONDS
-    return fixed + each * min(images, report.IMAGES)
+    return fixed + each * min(images, report.NAMED_IMAGES)
 
 
 # Notes

@@ -25,7 +25,7 @@ from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
 from sortal.runs.storage import peek, why_damaged
 from sortal.system import cache
-from sortal.system.files import LOCK
+from sortal.system.files import LOCK_FILE
 from sortal.system.open_folder import CACHE, NEXT, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.temporary import is_temporary
@@ -314,7 +314,7 @@ def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, for
             for path in here.iterdir()
             if not any(images.is_relative_to(os.path.realpath(path)) for images in real)
         }
-        others -= {LOCK, CACHE, NEXT, *filter(is_temporary, others)}  # left by an interrupted run
+        others -= {LOCK_FILE, CACHE, NEXT, *filter(is_temporary, others)}  # left by an interrupted run
         if others:
             problem = why_damaged(place) or f"contains {listing(sorted(others))}"
             raise InputError(

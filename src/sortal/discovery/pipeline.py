@@ -29,7 +29,7 @@ from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run
 from sortal.system import cache
 from sortal.system.device import start
-from sortal.system.files import LOCK, lock_folder
+from sortal.system.files import LOCK_FILE, lock_folder
 from sortal.system.progress import Runtime, shown
 from sortal.system.text import plural
 from sortal.web.report import report
@@ -127,7 +127,7 @@ def _check_unchanged(job: Job) -> None:
 def _reviewed_before(job: Job) -> Run | None:
     """Return the run in the job's folder, if people have reviewed it; refuse a folder that hosts do not share."""
     processes = job.processes
-    seen = processes.in_turn((job.place / LOCK).exists)  # which the first process has made
+    seen = processes.in_turn((job.place / LOCK_FILE).exists)  # which the first process has made
 
     def check(hosts: list[str | None]) -> None:
         for host in filter(None, hosts):

@@ -23,7 +23,7 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
+from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.learning.methods import Method
 from sortal.learning.step import WARM, Optimiser, TrainingStep
 from sortal.learning.views import centre_crop_batches
@@ -102,7 +102,7 @@ def _spread(images: ImageSet, count: int) -> ImageSet:
 def measure_view(backbone: Backbone, store: PixelStore, precision: Precision) -> float:
     """Return the seconds of a view through the whole network."""
     compute = choose_compute(backbone.device, precision=precision, worthwhile=False)
-    encoder, batch_size = FrozenEncoder(backbone, compute, whole=True), views_at_once(backbone, BATCH)
+    encoder, batch_size = FrozenEncoder(backbone, compute, whole=True), views_at_once(backbone, CROPS_AT_ONCE)
 
     def encode(count: int) -> None:
         rows = np.arange(count) % len(store)

@@ -9,7 +9,7 @@ from sortal.discovery.job import ANOTHER_FOLDER, Job, check_sortable
 from sortal.errors import InputError, NoSpaceError, Remedy
 from sortal.images.image_set import ImageSet
 from sortal.images.store.index import bytes_of
-from sortal.images.store.packing import MARGIN, stored_bytes
+from sortal.images.store.packing import DISK_RESERVE, stored_bytes
 from sortal.learning.backbones.backbone import Backbone
 from sortal.system.resources import free_disk
 from sortal.system.text import byte_sizes, plural
@@ -60,11 +60,11 @@ def check_room(job: Job, backbone: Backbone) -> None:
     """Refuse a job whose pixels do not fit the disk before any of them is stored."""
     needed = bytes_of_pixels(job, backbone, len(job.images)) - stored_bytes(job.cache / "pixels")
     free = free_disk(job.cache)
-    if needed > free - MARGIN and job.images.pixels is None:
-        room, there = byte_sizes(needed + MARGIN, free)
+    if needed > free - DISK_RESERVE and job.images.pixels is None:
+        room, there = byte_sizes(needed + DISK_RESERVE, free)
         raise NoSpaceError(
             f"Not enough disk space for {str(job.cache)!r}: the pixels of {plural(len(job.images), 'image')} need "
-            f"{room} ({byte_sizes(MARGIN)[0]} of it as a reserve), and {there} are free.",
+            f"{room} ({byte_sizes(DISK_RESERVE)[0]} of it as a reserve), and {there} are free.",
             Remedy("free some space"),
             ANOTHER_FOLDER,
             *remedies(job, backbone, len(job.images)),
@@ -74,7 +74,7 @@ def check_room(job: Job, backbone: Backbone) -> None:
 def remedies(job: Job, backbone: Backbone, n: int) -> tuple[Remedy, ...]:
     """Return the advice to learn on a sample of n images that fits on the disk, if one of a useful size does."""
     others = n * (2 * 4 * backbone.spec.width + TABLE_BYTES)  # features in the cache and in the run, and tables
-    fits = int(PIXELS_SHARE * (free_disk(job.cache) - MARGIN - others) / bytes_of_pixels(job, backbone, 1))
+    fits = int(PIXELS_SHARE * (free_disk(job.cache) - DISK_RESERVE - others) / bytes_of_pixels(job, backbone, 1))
     fits -= fits % 10 ** max(len(str(fits)) - 2, 0)  # two digits
     worthwhile = max(FEWEST_LEARNED, 4 * len(job.images.known))
     return (Remedy(A_SAMPLE, learn_on=fits),) if worthwhile <= fits < n else ()

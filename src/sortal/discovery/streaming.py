@@ -16,15 +16,15 @@ from sortal.discovery.stages import SortingResult, Stages
 from sortal.errors import Reason, listing
 from sortal.images import decoding
 from sortal.images.check import contradictory
-from sortal.images.decoding import DIGEST, Quarantined
+from sortal.images.decoding import DIGEST_SIZE, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index, Stamp, stamp_of
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.features import BLOCK, FeatureCache
-from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
+from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache
+from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, contents_of, unassigned
 from sortal.runs.categories import ids_of, rows_of
@@ -94,7 +94,7 @@ def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> Pi
     """
     facts, folder = run.facts, run.cache / "pixels"
     settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=facts.settings.max_pixels)
-    contents, shown = np.array(run.assignments.contents, dtype=f"S{DIGEST}"), np.ones(len(images), dtype=bool)
+    contents, shown = np.array(run.assignments.contents, dtype=f"S{DIGEST_SIZE}"), np.ones(len(images), dtype=bool)
     if run.facts.settings.learn_on is not None:
         detail = next(each for each in report.DETAILS if len(run.categories) <= each.most)
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
@@ -131,9 +131,9 @@ def _read(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> _
     contents = stream.run(images, settings, runtime)
     failures = [stream.failures.get(row) or stream.failed.get(each) for row, each in enumerate(contents)]
     readable = np.array([failure is None for failure in failures], dtype=bool)
-    digests = np.array(contents, dtype=f"S{DIGEST}")[readable]
+    digests = np.array(contents, dtype=f"S{DIGEST_SIZE}")[readable]
     x = features.load(digests, scratch((len(digests), backbone.spec.width), job.cache))
-    for part in np.split(x, range(BLOCK, len(x), BLOCK)):
+    for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)):
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
     bad = [Quarantined(file, *why) for file, why in zip(images.files, failures, strict=True) if why is not None]
     return _Rest(readable=readable, contents=digests, x=x, quarantine=tuple(bad))
@@ -148,7 +148,7 @@ class _Stream:
         self.failed: dict[str, tuple[Reason, str]] = dict(index.unreadable)  # by content
         self._have = features.contents()
         self._size = encoder.backbone.spec.image_size
-        rows = views_at_once(encoder.backbone, BATCH)
+        rows = views_at_once(encoder.backbone, CROPS_AT_ONCE)
         self._batch = np.empty((rows, self._size, self._size, 3), np.uint8)
         self._waiting: list[str] = []  # contents of the crops in the batch
         self._computed: list[tuple[list[str], Features]] = []  # since the last commit
@@ -219,7 +219,7 @@ class _Stream:
         if self._computed:
             contents = [each for part, _ in self._computed for each in part]
             rows = np.concatenate([rows for _, rows in self._computed])
-            self.features.add(np.array(contents, dtype=f"S{DIGEST}"), rows)
+            self.features.add(np.array(contents, dtype=f"S{DIGEST_SIZE}"), rows)
             self._have.update(contents)
             self._computed = []
         make_folder(self.index.home)
@@ -237,7 +237,7 @@ def _without_contradictions(
     `rows` (n,) are the numbers of the images of the run, then of the others, among those of the job.
     """
     learned = len(run.assignments)
-    contents = np.array(run.assignments.contents, dtype=f"S{DIGEST}")
+    contents = np.array(run.assignments.contents, dtype=f"S{DIGEST_SIZE}")
     torn = contradictory(job.images.labels[rows], np.concatenate([contents, read.contents]))
     news = [group for group in torn if group[-1] >= learned]  # those within the sample are known
     if not news:

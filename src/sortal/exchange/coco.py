@@ -8,7 +8,7 @@ from PIL import Image
 from sortal import __version__
 from sortal.exchange.format import LeftOut, Request, visit, write_json
 from sortal.exchange.naming import folder_names
-from sortal.images.decoding import FORMATS, ORIENTATION, SWAPPED, pillows_limit
+from sortal.images.decoding import IMAGE_FORMATS, ORIENTATION, SWAPPED, pillows_limit
 from sortal.images.exported import ExportedRow, utf8
 from sortal.images.originals import ChangedError
 
@@ -59,7 +59,7 @@ def _size(request: Request, number: int) -> tuple[int, int] | None:
         with (
             warnings.catch_warnings(action="ignore"),
             request.originals.open(number) as file,
-            Image.open(file, formats=FORMATS) as image,
+            Image.open(file, formats=IMAGE_FORMATS) as image,
         ):
             width, height = image.size
             # Reading EXIF that is not in a PNG's header would decode the image; Pillow turns TIFFs itself.

@@ -7,20 +7,20 @@ from typing import get_args
 
 from sortal.errors import InputError
 from sortal.exchange import coco, image_formats, labelstudio, output, table
-from sortal.exchange.format import Format, How, Request, originals_of, rows_of
+from sortal.exchange.format import ExportFormat, How, Request, originals_of, rows_of
 from sortal.reviews.loading import load_run
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import special
 
-FORMATS: dict[str, Format] = {
-    "csv": Format(write=table.csv, extension=".csv"),
-    "parquet": Format(write=table.parquet, extension=".parquet"),
-    "folders": Format(write=image_formats.by_category, needs_files=True, holds_images=True),
-    "imagefolder": Format(write=image_formats.imagefolder, needs_files=True, holds_images=True),
-    "coco": Format(write=coco.write, extension=".json", needs_files=True),
-    "fiftyone": Format(write=image_formats.fiftyone, needs_files=True, holds_images=True),
-    "labelstudio": Format(write=labelstudio.write, needs_files=True),
+EXPORT_FORMATS: dict[str, ExportFormat] = {
+    "csv": ExportFormat(write=table.csv, extension=".csv"),
+    "parquet": ExportFormat(write=table.parquet, extension=".parquet"),
+    "folders": ExportFormat(write=image_formats.by_category, needs_files=True, holds_images=True),
+    "imagefolder": ExportFormat(write=image_formats.imagefolder, needs_files=True, holds_images=True),
+    "coco": ExportFormat(write=coco.write, extension=".json", needs_files=True),
+    "fiftyone": ExportFormat(write=image_formats.fiftyone, needs_files=True, holds_images=True),
+    "labelstudio": ExportFormat(write=labelstudio.write, needs_files=True),
 }
 
 
@@ -57,12 +57,12 @@ def export(
 
     >>> sortal.export("photos-run", "folders", "sorted-photos")  # doctest: +SKIP
     """
-    if format not in FORMATS:
-        raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
+    if format not in EXPORT_FORMATS:
+        raise InputError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {format!r}.")
     if how not in get_args(How):
         raise InputError(f"how must be one of {', '.join(get_args(How))}, got {how!r}.")
     run = run if isinstance(run, Run) else load_run(run)
-    chosen = FORMATS[format]
+    chosen = EXPORT_FORMATS[format]
     if out is None:
         kind = "" if chosen.extension == f".{format}" else f"-{format}"
         out = f"{run.folder.resolve().name}{kind}{chosen.extension}"

@@ -47,7 +47,7 @@ class LeftOut(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Format:
+class ExportFormat:
     """One export format. `write` returns the images it could not export."""
 
     write: Callable[[Request], LeftOut]

@@ -12,7 +12,7 @@ from unicodedata import category, normalize
 
 from sortal.errors import NO_SPACE, InputError, Remedy
 from sortal.exchange.format import LeftOut, Request, is_there, visit, write_json
-from sortal.images.exported import FIFTYONE_ATTRIBUTES, INDEX, INDEX_COLUMNS, UNSURE_FOLDER, ExportedRow, utf8
+from sortal.images.exported import FIFTYONE_ATTRIBUTES, INDEX_COLUMNS, INDEX_TABLE, UNSURE_FOLDER, ExportedRow, utf8
 from sortal.images.originals import ChangedError, digest_of
 from sortal.runs.run import UNSURE
 from sortal.system.csv_tables import record_columns, table
@@ -25,7 +25,7 @@ SPLIT = "train"
 # the first rows, so no text is null.
 METADATA = "metadata.jsonl"
 METADATA_NAMES = (METADATA, "metadata.csv", "metadata.parquet")  # names it takes for tables, which no image may have
-LONGEST_NAME = 100  # bytes of the name of a file or folder
+LONGEST_FILE_NAME = 100  # bytes of the name of a file or folder
 ROOM_FOR_NUMBER = 14  # bytes of them, reserved for what makes a name unique
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EIO)  # deleted or replaced, or a failing disk
 SUFFIX = 16  # bytes of an extension; anything longer after the last dot is not one
@@ -37,7 +37,7 @@ RESERVED = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9\u00b9\u0
 
 def by_category(request: Request) -> LeftOut:
     """Write CATEGORY/FILE for sure images, unsure/CATEGORY/FILE for the others, and an index."""
-    top = UniqueNames(UNSURE_FOLDER, INDEX)
+    top = UniqueNames(UNSURE_FOLDER, INDEX_TABLE)
     folders = {category: top.folder(name) for category, name in request.run.names.items()}
     files: dict[str, UniqueNames] = {}
 
@@ -47,7 +47,7 @@ def by_category(request: Request) -> LeftOut:
 
     placed, left = _place(request, path)
     columns = record_columns([row for row, _ in placed], (*INDEX_COLUMNS, *request.places))
-    write_atomically(request.out / INDEX, table([("file_name", [path for _, path in placed]), *columns]))
+    write_atomically(request.out / INDEX_TABLE, table([("file_name", [path for _, path in placed]), *columns]))
     return left
 
 
@@ -160,7 +160,7 @@ class UniqueNames:
         name, suffix = os.path.splitext(_clean(path.rsplit("/", 1)[-1]))
         if len(suffix.encode()) > SUFFIX:  # no dot stays, or part of the name would become the extension
             name, suffix = (name + suffix).replace(".", "_"), ""
-        return self._claim(safe(name, LONGEST_NAME - len(suffix.encode())), suffix)
+        return self._claim(safe(name, LONGEST_FILE_NAME - len(suffix.encode())), suffix)
 
     def _claim(self, name: str, suffix: str) -> str:
         free, first = name + suffix, self._key(name + suffix)
@@ -175,7 +175,7 @@ class UniqueNames:
         return normalize("NFKC", normalize("NFKC", stem).casefold())
 
 
-def safe(text: str, longest: int = LONGEST_NAME) -> str:
+def safe(text: str, longest: int = LONGEST_FILE_NAME) -> str:
     """Return a name of at most `longest` bytes that every file system accepts, never a path and never hidden."""
     cut = _clean(text).encode()[: longest - ROOM_FOR_NUMBER].decode("utf-8", "ignore").rstrip(". ")
     return f"_{cut}" if not cut or RESERVED.match(cut) else cut

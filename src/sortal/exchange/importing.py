@@ -18,7 +18,7 @@ from sortal.images.exported import Statement, utf8
 from sortal.images.review_states import SEEN
 from sortal.reviews.actions import Accept, Change, Create, Move
 from sortal.reviews.history import Decision, Review
-from sortal.reviews.joining import ELSEWHERE
+from sortal.reviews.joining import PUT_ELSEWHERE
 from sortal.reviews.journal import append, decide, read, replay
 from sortal.reviews.loading import locked_run
 from sortal.runs.run import DECISIONS, LABELLED, Run
@@ -211,5 +211,5 @@ def _changes(review: Review, wishes: Sequence[_Wish]) -> list[tuple[str, Change,
             review.take(change)
             if isinstance(change, Create):
                 created[to] = change.category
-        found.append((by, change, ELSEWHERE if kind == "dispute" else ""))
+        found.append((by, change, PUT_ELSEWHERE if kind == "dispute" else ""))
     return found

@@ -20,7 +20,7 @@ from sortal.system.files import write_atomically
 QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # which attributes would lose
 NOT_XML = re.compile("[^\t\n\r -\ufffd\U00010000-\U0010ffff]")
 # The names `category` and `image` are those that tasks refer to.
-CONFIG = """<View>
+LABELLING_CONFIG = """<View>
   <Image name="image" value="$image"/>
   <Choices name="category" toName="image" choice="single" showInline="true">
 {choices}
@@ -47,7 +47,9 @@ def write(request: Request) -> LeftOut:
     choices = choices_of(request.run.names)
     root, shown = _root(request, [path for _, path in found])
     version = f"sortal {request.run.facts.versions.get('sortal', __version__)}"
-    config = CONFIG.format(choices="\n".join(f'    <Choice value="{escape(e, QUOTED)}"/>' for e in choices.values()))
+    config = LABELLING_CONFIG.format(
+        choices="\n".join(f'    <Choice value="{escape(e, QUOTED)}"/>' for e in choices.values())
+    )
     readme = _readme(request, root, shown)
     write_json(request.out / "tasks.json", [_task(row, root, choices[row.category_id], version) for row, _ in found])
     write_atomically(request.out / "config.xml", config.encode())

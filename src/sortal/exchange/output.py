@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sortal.errors import InputError, Remedy
-from sortal.exchange.format import Format, paths_of, write_json
-from sortal.images.exported import MARKER, ExportedRow
+from sortal.exchange.format import ExportFormat, paths_of, write_json
+from sortal.images.exported import EXPORT_MARKER, ExportedRow
 from sortal.runs.run import Run
 from sortal.system.files import same_file, writing
 from sortal.system.publishing import holding, publishing
@@ -18,7 +18,7 @@ OTHER = Remedy("choose another", out=...)
 
 @contextmanager
 def open_output(
-    out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: Format, *, force: bool
+    out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: ExportFormat, *, force: bool
 ) -> Iterator[Path]:
     """Yield the file to write, or a folder to fill, which is moved to `out` at the end. `out` must be a real path.
 
@@ -35,14 +35,14 @@ def open_output(
                     return
                 made.mkdir()
                 yield made
-                write_json(made / MARKER, {"format": name})
+                write_json(made / EXPORT_MARKER, {"format": name})
     except OSError as error:
         raise InputError(
             f"Cannot write the export {str(out)!r}: {error.strerror or error}. Choose another place."
         ) from error
 
 
-def _check(out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: Format, force: bool) -> bool:
+def _check(out: Path, run: Run, rows: Sequence[ExportedRow], name: str, format_: ExportFormat, force: bool) -> bool:
     """Refuse a destination where an export would do harm; return whether something there is to be replaced."""
     if format_.holds_images and (folder := image_folder_around(out, run)):
         raise InputError(
@@ -75,7 +75,7 @@ def _check_folder(out: Path, run: Run, rows: Sequence[ExportedRow], name: str, f
     if not force:
         replace = Remedy("replace an earlier export", force=True)
         raise InputError(f"The folder {place} must be new or empty.", OTHER, replace)
-    if not (out / MARKER).is_file():
+    if not (out / EXPORT_MARKER).is_file():
         raise InputError(f"The folder {place} was not written by an export, so it is not replaced.", OTHER)
     return True
 

@@ -15,15 +15,15 @@ from sortal.config import MAX_PIXELS
 from sortal.errors import InputError
 from sortal.images import decoding
 from sortal.images import near_duplicates as near
-from sortal.images.decoding import DIGEST, FACTS, Quarantined
+from sortal.images.decoding import DIGEST_SIZE, FACTS, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.system.progress import Runtime
-from sortal.system.workers import ImageSource, JsonObject, WorkItem, run_workers
+from sortal.system.workers import JsonObject, PathOrPixels, WorkItem, run_workers
 
-TINY = 32  # an image with a shorter side below this is tiny
+TINY_BELOW = 32  # an image with a shorter side below this is tiny
 
-Kind = Literal["two labels", "labelled and unlabelled", "same"]  # the worst first
+DuplicateKind = Literal["two labels", "labelled and unlabelled", "same"]  # the worst first
 Key = TypeVar("Key")
 
 
@@ -40,7 +40,7 @@ class ClassCount:
 class Duplicates:
     """A group of images that are equal, or nearly: their files and labels, and whether the labels agree."""
 
-    kind: Kind
+    kind: DuplicateKind
     files: tuple[str, ...]
     labels: tuple[str | None, ...]
 
@@ -67,14 +67,16 @@ class Health:
         return sum(group.kind == "two labels" for group in self.duplicates)
 
 
-def check(images: ImageSet, *, tiny: int = TINY, max_pixels: int = MAX_PIXELS, runtime: Runtime = Runtime()) -> Health:
+def check(
+    images: ImageSet, *, tiny: int = TINY_BELOW, max_pixels: int = MAX_PIXELS, runtime: Runtime = Runtime()
+) -> Health:
     """Check images by reading every file once, at reduced size; nothing is written."""
     for name, value in (("tiny", tiny), ("max_pixels", max_pixels)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}.")
     n = len(images)
-    digests, facts, unreadable = np.zeros(n, f"S{DIGEST}"), np.zeros(n, FACTS), dict[int, Quarantined]()
-    thumbnails = np.zeros((n, near.LENGTH), np.uint8) if n <= near.MOST else None
+    digests, facts, unreadable = np.zeros(n, f"S{DIGEST_SIZE}"), np.zeros(n, FACTS), dict[int, Quarantined]()
+    thumbnails = np.zeros((n, near.LENGTH), np.uint8) if n <= near.MOST_THUMBNAILS else None
     items = (WorkItem(row, images.source(row)) for row in range(n))
     with closing(run_workers(examine, items, options={"max_pixels": max_pixels}, workers=runtime.workers)) as results:
         for done, (row, found) in enumerate(results, start=1):
@@ -97,11 +99,11 @@ def contradictory(labels: NDArray[np.int64], digests: NDArray[np.bytes_]) -> lis
 
 def check_stored(images: ImageSet, store: PixelStore, *, runtime: Runtime = Runtime()) -> Health:
     """Check images by what packing them found out; no file is opened."""
-    thumbnails = store.thumbnails() if len(images) <= near.MOST else None
-    return _health(images, store.digests, store.facts, thumbnails, store.quarantine, TINY, runtime)
+    thumbnails = store.thumbnails() if len(images) <= near.MOST_THUMBNAILS else None
+    return _health(images, store.digests, store.facts, thumbnails, store.quarantine, TINY_BELOW, runtime)
 
 
-def examine(source: ImageSource, options: JsonObject) -> JsonObject:
+def examine(source: PathOrPixels, options: JsonObject) -> JsonObject:
     """Decode an image at reduced size and return the facts about it: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
     picture = decoding.decode(data, shorter_side=2 * near.SIDE, max_pixels=options["max_pixels"])
@@ -161,11 +163,13 @@ def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicat
     def describe(rows: Sequence[int]) -> Duplicates:
         labels = tuple(images.classes[label] if label >= 0 else None for label in images.labels[list(rows)])
         known = len({label for label in labels if label is not None})
-        kind: Kind = "two labels" if known > 1 else "labelled and unlabelled" if known and None in labels else "same"
+        kind: DuplicateKind = (
+            "two labels" if known > 1 else "labelled and unlabelled" if known and None in labels else "same"
+        )
         return Duplicates(kind=kind, files=tuple(images.files[row] for row in rows), labels=labels)
 
     several = sorted(sorted(rows) for rows in groups if len(rows) > 1)
-    return tuple(sorted(map(describe, several), key=lambda group: get_args(Kind).index(group.kind)))
+    return tuple(sorted(map(describe, several), key=lambda group: get_args(DuplicateKind).index(group.kind)))
 
 
 def _near(

@@ -27,14 +27,14 @@ from sortal.images import colour_modes, completeness
 from sortal.images.folders import INSTALL, reads_heif
 from sortal.system.regular_files import NotAFileError, open_regular
 
-Content: TypeAlias = bytes | NDArray[np.uint8]  # of a file, or pixels (height, width, 3)
-FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
-HEIF = "HEIF"  # the name of the format that pillow-heif adds to Pillow
+ImageContent: TypeAlias = bytes | NDArray[np.uint8]  # of a file, or pixels (height, width, 3)
+IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
+HEIF_FORMAT = "HEIF"  # the name of the format that pillow-heif adds to Pillow
 MAX_BYTES = 2**30
 SHORTER_SIDE = 256  # default size of stored images, as in the paper
-VERSION = 2  # of the pixels that `decode` returns; raising it invalidates all pixel stores
-# What `decode` refuses depends on it and on these; changing the number after VERSION has refused images tried again.
-DECODER = f"{VERSION}.1, Pillow {PIL.__version__}"
+PIXEL_VERSION = 2  # of the pixels that `decode` returns; raising it invalidates all pixel stores
+# What `decode` refuses depends on these; with another number after PIXEL_VERSION, refused images are tried again.
+DECODER = f"{PIXEL_VERSION}.1, Pillow {PIL.__version__}"
 DECODER += f", pillow-heif {version('pillow-heif')}" if reads_heif() else ""
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *TIFFS, b"BM", b"GIF8")
@@ -49,8 +49,8 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }  # by EXIF orientation
 SWAPPED = (5, 6, 7, 8)  # orientations that exchange width and height
-DIGEST = 32  # characters of a digest
-LOCK = threading.Lock()
+DIGEST_SIZE = 32  # characters of a digest
+PILLOW_LOCK = threading.Lock()
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
@@ -105,9 +105,9 @@ def read(path: str) -> bytes:
     return data
 
 
-def digest(data: Content) -> str:
+def digest(data: ImageContent) -> str:
     """Return the hash that identifies a content."""
-    found = hashlib.blake2b(digest_size=DIGEST // 2)
+    found = hashlib.blake2b(digest_size=DIGEST_SIZE // 2)
     if not isinstance(data, bytes):
         found.update(f"pixels {data.shape} ".encode())
         data = data.tobytes()
@@ -115,7 +115,7 @@ def digest(data: Content) -> str:
     return found.hexdigest()
 
 
-def size(data: Content, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+def size(data: ImageContent, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """Return width and height by the header alone, before any rotation."""
     if not isinstance(data, bytes):
         return data.shape[1], data.shape[0]
@@ -141,7 +141,7 @@ def check_resized(width: int, height: int, shorter_side: int, max_pixels: int = 
 
 
 def decode(
-    data: Content, *, shorter_side: int | None = None, draft: bool = True, max_pixels: int = MAX_PIXELS
+    data: ImageContent, *, shorter_side: int | None = None, draft: bool = True, max_pixels: int = MAX_PIXELS
 ) -> Picture:
     """Decode the bytes of a file, or take pixels, and resize them (bicubic) to a shorter side of `shorter_side`.
 
@@ -219,7 +219,7 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
             raise UnreadableError("unsupported", "its numbers or channels cannot be shown as colours") from None
         if data.startswith(SIGNATURES):
             raise UnreadableError("damaged", "its header is incomplete or damaged") from None
-        raise UnreadableError("not an image", f"none of {', '.join(FORMATS)}") from None
+        raise UnreadableError("not an image", f"none of {', '.join(IMAGE_FORMATS)}") from None
     width, height = image.size
     if width * height > max_pixels:
         raise UnreadableError("too large", f"{width:,} × {height:,} pixels; max_pixels is {max_pixels:,}")
@@ -231,18 +231,18 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
 def _formats(data: bytes) -> tuple[str, ...]:
     """Return the formats that a content may have; HEIF is added to Pillow when first met."""
     if data[4:8] != b"ftyp" or not reads_heif():
-        return FORMATS
-    if HEIF not in Image.OPEN:
+        return IMAGE_FORMATS
+    if HEIF_FORMAT not in Image.OPEN:
         import pillow_heif
 
         pillow_heif.register_heif_opener()
-    return (*FORMATS, HEIF)
+    return (*IMAGE_FORMATS, HEIF_FORMAT)
 
 
 @contextmanager
 def pillows_limit(max_pixels: int) -> Iterator[None]:
     """Raise Pillow's limit, which is global, to ours while images are opened."""
-    with LOCK:
+    with PILLOW_LOCK:
         theirs = Image.MAX_IMAGE_PIXELS
         Image.MAX_IMAGE_PIXELS = theirs and max(theirs, max_pixels)
         try:

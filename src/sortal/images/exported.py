@@ -152,8 +152,8 @@ def statements(rows: Sequence[Mapping[str, object]]) -> list[Statement]:
 
 # Folders
 
-MARKER = ".sortal-export.json"  # says that a folder is an export, and in which format; hidden from other tools
-INDEX = "index.csv"  # of the format `folders`: what each file is
+EXPORT_MARKER = ".sortal-export.json"  # says that a folder is an export, and in which format; hidden from other tools
+INDEX_TABLE = "index.csv"  # of the format `folders`: what each file is
 UNSURE_FOLDER = "unsure"  # its folder of images that the run is not sure of
 BY_CATEGORY = "folders"  # the format whose folders are categories
 NO_LABELS = Remedy("read it without labels", folders="ignore")
@@ -162,7 +162,7 @@ NO_LABELS = Remedy("read it without labels", folders="ignore")
 def format_of(folder: Path) -> str | None:
     """Return the format of an exported folder; None for any other folder."""
     try:
-        found = read_json(folder / MARKER)
+        found = read_json(folder / EXPORT_MARKER)
     except (OSError, ValueError):
         return None
     name = found.get("format") if isinstance(found, dict) else None
@@ -187,7 +187,7 @@ def check_meaning(folder: Path, folders: FoldersMean) -> None:
         f"{place} is an export of Sortal: its folders are categories that a run proposed, not labels.",
         Remedy("label the images that were labelled, reviewed or moved by hand", folders="reviewed"),
         NO_LABELS,
-        Remedy(f"delete {MARKER} in it if you have checked every image"),
+        Remedy(f"delete {EXPORT_MARKER} in it if you have checked every image"),
     )
 
 

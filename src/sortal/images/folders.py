@@ -12,7 +12,7 @@ from sortal.system.text import plural
 
 # Of the formats that decoding.py reads. Names only select candidates; the content decides.
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"})
-HEIF = frozenset({".heic", ".heif", ".hif"})  # photographs of phones, which need pillow-heif
+HEIF_EXTENSIONS = frozenset({".heic", ".heif", ".hif"})  # photographs of phones, which need pillow-heif
 # Other pictures, which are not read.
 PICTURES = frozenset({".avif", ".jxl", ".jp2", ".jpx", ".psd", ".exr", ".hdr"})
 PICTURES |= {".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2", ".pef", ".srw"}  # raw files of cameras
@@ -37,7 +37,7 @@ def find(folder: Path) -> tuple[list[str], list[str]]:
 
 def is_image(name: str) -> bool:
     """Return whether a file has the extension of an image that can be read here."""
-    return _extension(name) in (EXTENSIONS | HEIF if reads_heif() else EXTENSIONS)
+    return _extension(name) in (EXTENSIONS | HEIF_EXTENSIONS if reads_heif() else EXTENSIONS)
 
 
 @cache
@@ -48,13 +48,13 @@ def reads_heif() -> bool:
 
 def is_picture(name: str) -> bool:
     """Return whether a file has the extension of a picture, whether or not it can be read here."""
-    return _extension(name) in EXTENSIONS | HEIF | PICTURES
+    return _extension(name) in EXTENSIONS | HEIF_EXTENSIONS | PICTURES
 
 
 def unread_pictures(ignored: Sequence[str]) -> list[str]:
     """Tell which of the files that are ignored are pictures, and what to do about them."""
     told = []
-    for extensions, way in ((HEIF, INSTALL), (PICTURES, "save them as JPEG")):
+    for extensions, way in ((HEIF_EXTENSIONS, INSTALL), (PICTURES, "save them as JPEG")):
         files = [name for name in ignored if _extension(name) in extensions]
         if files:
             endings = ", ".join(sorted({_extension(name) for name in files}))

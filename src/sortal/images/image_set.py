@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sortal.errors import InputError, listing
 from sortal.images.class_names import in_order
 from sortal.system.text import plural
-from sortal.system.workers import ImageSource
+from sortal.system.workers import PathOrPixels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,7 +76,7 @@ class ImageSet:
         """The numbers of the classes that have a labelled image, ascending."""
         return np.unique(self.labels[self.labelled])
 
-    def source(self, row: int) -> ImageSource:
+    def source(self, row: int) -> PathOrPixels:
         """Return what the decoder reads for image number `row`."""
         return self.paths[row] if self.pixels is None else self.pixels[row]
 

@@ -32,7 +32,7 @@ TableRows: TypeAlias = list[Mapping[str, object]]  # cells by column
 
 
 @dataclass(frozen=True)
-class LabelTable:
+class LabelRows:
     """The columns of a table, of equal length; `None` for a cell that is empty or −1."""
 
     path: Path
@@ -42,7 +42,7 @@ class LabelTable:
     image_folder: Sequence[str] = ()  # in an exported table: ends of the paths of folders that names are relative to
 
 
-def read(path: Path, *, extra_columns: ExtraColumns = "error") -> LabelTable:
+def read(path: Path, *, extra_columns: ExtraColumns = "error") -> LabelRows:
     """Read a label table; its extension gives the format."""
     with _naming(path):
         header, rows = _cells(path)
@@ -50,13 +50,13 @@ def read(path: Path, *, extra_columns: ExtraColumns = "error") -> LabelTable:
         files, folders = _file_names(rows), list[str]()
         truth = [exported.class_in(row, "truth") for row in rows] if "truth" in header else None
         if not exported.is_exported(header):
-            return LabelTable(path, files, [exported.class_in(row, "label") for row in rows], truth)
+            return LabelRows(path, files, [exported.class_in(row, "label") for row in rows], truth)
         label = [each.given for each in exported.statements(rows)]
         if truth:  # what a person has decided is true, as far as anyone knows
             truth = [own or known for own, known in zip(label, truth, strict=True)]
         if "image_folder" in header:
             folders = [str(row.get("image_folder") or "") for row in rows]
-    return LabelTable(path, files, label, truth, folders)
+    return LabelRows(path, files, label, truth, folders)
 
 
 def read_exported(path: Path) -> list[exported.Statement]:

@@ -9,12 +9,12 @@ from PIL import Image
 
 SIDE = 16  # of a thumbnail, in pixels
 LENGTH = SIDE * SIDE * 3
-ALIKE = 0.98  # minimum correlation of two thumbnails
+LEAST_ALIKE = 0.98  # minimum correlation of two thumbnails
 REST = 8.0  # maximum residual, in levels of 255, after a linear fit of one to the other
 EXACT = 20_000  # images up to which every pair is compared
 CELLS = 2  # that each of more images is compared in
-MOST = 2_000_000  # images compared; their thumbnails are in memory
-BLOCK = 1024  # rows compared at a time
+MOST_THUMBNAILS = 2_000_000  # images compared; their thumbnails are in memory
+BLOCK_ROWS = 1024  # rows compared at a time
 TILE = 2**14  # leaders they are compared with at a time
 
 
@@ -75,15 +75,15 @@ def _leaders(thumbnails: NDArray[np.uint8], progress: Callable[[int, int], None]
     def alike(some: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask (some, others) of pairs that look alike."""
         correlation = x[some] @ x[others].T
-        pairs: NDArray[np.bool_] = correlation > ALIKE
+        pairs: NDArray[np.bool_] = correlation > LEAST_ALIKE
         one, other = np.nonzero(pairs)
         rest = (1 - correlation[one, other] ** 2) * np.maximum(spread[some[one]], spread[others[other]]) ** 2
         pairs[one, other] = rest < REST**2
         return pairs
 
     found = np.full(n, -1)
-    for start in range(0, n, BLOCK):
-        free = np.arange(start, min(start + BLOCK, n))
+    for start in range(0, n, BLOCK_ROWS):
+        free = np.arange(start, min(start + BLOCK_ROWS, n))
         before = np.flatnonzero(found[:start] == np.arange(start))
         for tile in range(0, len(before), TILE):
             those = before[tile : tile + TILE]
@@ -97,5 +97,5 @@ def _leaders(thumbnails: NDArray[np.uint8], progress: Callable[[int, int], None]
                 found[row] = row
                 followers = free[place + 1 :][pairs[place, place + 1 :]]
                 found[followers[found[followers] < 0]] = row
-        progress(min(start + BLOCK, n), n)
+        progress(min(start + BLOCK_ROWS, n), n)
     return found

@@ -11,17 +11,17 @@ from typing import BinaryIO
 import numpy as np
 
 from sortal.errors import InputError, listing
-from sortal.images.decoding import ABSENT, DIGEST, MAX_BYTES
-from sortal.images.store.index import INDEX, Index, Stamp, stamp_from, stamp_of
+from sortal.images.decoding import ABSENT, DIGEST_SIZE, MAX_BYTES
+from sortal.images.store.index import INDEX_FILE, Index, Stamp, stamp_from, stamp_of
 from sortal.system.regular_files import open_regular
 from sortal.system.text import plural
 
-THERE, CHANGED, MISSING, UNREADABLE = STATES = ("", "changed", "missing", "unreadable")
-PIECE = 2**20  # bytes that are read at a time
-TOLD = {
+THERE, CHANGED, MISSING_FILE, UNREADABLE_FILE = FILE_STATES = ("", "changed", "missing", "unreadable")
+READ_BYTES = 2**20  # bytes that are read at a time
+STATE_PHRASES = {
     CHANGED: ("has changed since it was sorted", "have changed since they were sorted"),
-    MISSING: ("no longer exists", "no longer exist"),
-    UNREADABLE: ("cannot be read", "cannot be read"),
+    MISSING_FILE: ("no longer exists", "no longer exist"),
+    UNREADABLE_FILE: ("cannot be read", "cannot be read"),
 }
 
 
@@ -38,7 +38,7 @@ class Originals:
 
     def __init__(self, paths: Sequence[str], contents: Sequence[str], indexes: Iterable[Index] = ()) -> None:
         self.paths, self.contents = paths, contents
-        self.state = np.zeros(len(contents), dtype=np.int8)  # (n,) numbers of STATES, as of the last look at each
+        self.state = np.zeros(len(contents), dtype=np.int8)  # (n,) numbers of FILE_STATES, as of the last look at each
         self._indexes = tuple(indexes)
         self._read: dict[int, tuple[Stamp, bool]] = {}  # stamps of files that were read, and whether they had it
         self._rows: dict[str, list[int]] = {}  # of each content, which several files may have
@@ -72,8 +72,8 @@ class Originals:
         except ChangedError:
             found = CHANGED
         except (OSError, ValueError) as error:
-            found = MISSING if isinstance(error, ValueError) or error.errno in ABSENT else UNREADABLE
-        self.state[row] = STATES.index(found)
+            found = MISSING_FILE if isinstance(error, ValueError) or error.errno in ABSENT else UNREADABLE_FILE
+        self.state[row] = FILE_STATES.index(found)
         return found
 
     def has_changed(self, row: int) -> bool:
@@ -104,10 +104,10 @@ class Originals:
     def say(self, rows: Sequence[int], names: Sequence[str]) -> str:
         """Say in words what became of files; `names` has those of all rows."""
         parts = []
-        for state in STATES[1:]:
-            own = [names[row] for row in rows if self.state[row] == STATES.index(state)]
+        for state in FILE_STATES[1:]:
+            own = [names[row] for row in rows if self.state[row] == FILE_STATES.index(state)]
             if own:
-                parts.append(f"{plural(len(own), 'file')} {TOLD[state][len(own) > 1]}: {listing(own)}")
+                parts.append(f"{plural(len(own), 'file')} {STATE_PHRASES[state][len(own) > 1]}: {listing(own)}")
         return "; ".join(parts)
 
     def _knows(self, row: int, stamp: Stamp) -> bool | None:
@@ -124,10 +124,10 @@ def digest_of(file: BinaryIO, *, copy: BinaryIO | None = None) -> str:
 
     Empty for one that is larger than any image: it is not read, for it may claim terabytes and hold nothing.
     """
-    found, left = hashlib.blake2b(digest_size=DIGEST // 2), os.fstat(file.fileno()).st_size
+    found, left = hashlib.blake2b(digest_size=DIGEST_SIZE // 2), os.fstat(file.fileno()).st_size
     if left > MAX_BYTES:
         return ""
-    while part := file.read(min(left, PIECE)):
+    while part := file.read(min(left, READ_BYTES)):
         found.update(part)
         left -= len(part)
         if copy is not None:
@@ -138,7 +138,7 @@ def digest_of(file: BinaryIO, *, copy: BinaryIO | None = None) -> str:
 def indexes_below(cache: Path) -> list[Index]:
     """Return the indexes of all pixel stores in the cache of a run; one that cannot be read knows nothing."""
     found = []
-    for path in sorted(cache.glob(f"*/*/{INDEX}")):
+    for path in sorted(cache.glob(f"*/*/{INDEX_FILE}")):
         with suppress(InputError):
             found.append(Index(path.parent))
     return found

@@ -1,7 +1,6 @@
 """Parquet tables of anybody, read in a process of their own: a few bytes of such a file may stand for gigabytes.
 
-What it claims is compared with limits before anything is read, what it holds while it is read in batches, and the
-process may have only so much memory.
+What it holds is compared with limits while it is read in batches, and the process may have only so much memory.
 """
 
 import os
@@ -15,10 +14,10 @@ from typing import Any
 from sortal.errors import InputError, listing
 from sortal.system.regular_files import open_regular
 from sortal.system.text import byte_sizes
-from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
+from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
 
-BATCH = 512  # rows
-LONGEST = 2**17  # characters of a cell, as in CSV
+BATCH_ROWS = 512  # rows
+LONGEST_CELL = 2**17  # characters of a cell, as in CSV
 FEW_ROWS = 2**18  # that any file may have; a larger one as many as it has bytes
 LITTLE_TEXT, RATIO = 2**26, 64  # bytes of cells that any file may have; a larger one so many times its own
 MEMORY = 2**30  # bytes for reading, where the system can limit it
@@ -45,7 +44,7 @@ def read(path: Path, columns: Collection[str], needed: Collection[str]) -> tuple
     raise InputError(result.get("problem") or f"cannot be read as Parquet: {result['detail']}. {CSV}")
 
 
-def read_batches(path: ImageSource, options: JsonObject) -> Conversation:
+def read_batches(path: PathOrPixels, options: JsonObject) -> Conversation:
     """In a worker: send the columns in batches, and return the header, or the problem."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # others reserve memory in advance
     import pyarrow
@@ -75,17 +74,14 @@ def _batches(path: str, options: JsonObject) -> Any:
         file = parquet.ParquetFile(opened, pre_buffer=False)
         header: list[str] = list(file.schema_arrow.names)
         wanted = _readable(file.schema_arrow, options)
-        most_rows, most_text = max(FEW_ROWS, size), max(LITTLE_TEXT, RATIO * size)
-        _check_rows(file.metadata.num_rows, most_rows)
-        _check_text(_claimed(file.metadata, wanted), most_text)
+        _check(file.metadata.num_rows, 0, size)
         rows = text = 0
-        for batch in file.iter_batches(batch_size=BATCH, columns=wanted, use_threads=False) if wanted else ():
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
             rows += batch.num_rows
-            _check_rows(rows, most_rows)
-            _check_text(text + batch.nbytes, most_text)
+            _check(rows, text + batch.nbytes, size)
             columns = [_cells(column) for column in batch.columns]
             text += sum(len(cell) if isinstance(cell, str) else 8 for cells in columns for cell in cells)
-            _check_text(text, most_text)
+            _check(rows, text, size)
             yield {"names": batch.schema.names, "columns": columns}
     return header
 
@@ -111,13 +107,6 @@ def _readable(schema: Any, options: JsonObject) -> list[str]:
     return [field.name for field in wanted if is_plain(field.type)]
 
 
-def _claimed(metadata: Any, columns: Collection[str]) -> int:
-    """Return how many bytes the columns have by their own account, before runs and repetitions are written out."""
-    groups = (metadata.row_group(at) for at in range(metadata.num_row_groups))
-    chunks = (group.column(at) for group in groups for at in range(group.num_columns))
-    return sum(each.total_uncompressed_size for each in chunks if each.path_in_schema in columns)
-
-
 def _cells(column: Any) -> Sequence[object]:
     """Return the cells of a batch as JSON has them; a text that many cells share is not copied."""
     from pyarrow import types
@@ -126,8 +115,8 @@ def _cells(column: Any) -> Sequence[object]:
         values, indices = _cells(column.dictionary), column.indices.to_pylist()
         return [None if at is None else values[at] for at in indices]
     cells: list[object] = column.to_pylist()
-    if any(isinstance(cell, str) and len(cell) > LONGEST for cell in cells):
-        raise InputError(f"has a cell with more than {LONGEST:,} characters. Shorten it.")
+    if any(isinstance(cell, str) and len(cell) > LONGEST_CELL for cell in cells):
+        raise InputError(f"has a cell with more than {LONGEST_CELL:,} characters. Shorten it.")
     if types.is_decimal(column.type):
         return [None if cell is None else str(cell) for cell in cells]
     if types.is_float16(column.type):
@@ -135,14 +124,13 @@ def _cells(column: Any) -> Sequence[object]:
     return cells
 
 
-def _check_rows(rows: int, most: int) -> None:
-    if rows > most:
-        raise InputError(f"has {rows:,} or more rows, but a Parquet file of its size has at most {most:,}. {CSV}")
-
-
-def _check_text(size: int, most: int) -> None:
-    if size > most:
-        has, limit = byte_sizes(size, most)
+def _check(rows: int, text: int, size: int) -> None:
+    """Refuse more rows, or more bytes of cells, than a file of this size has."""
+    most_rows, most_text = max(FEW_ROWS, size), max(LITTLE_TEXT, RATIO * size)
+    if rows > most_rows:
+        raise InputError(f"has {rows:,} or more rows, but a Parquet file of its size has at most {most_rows:,}. {CSV}")
+    if text > most_text:
+        has, limit = byte_sizes(text, most_text)
         raise InputError(f"has {has} or more in its cells, but a Parquet file of its size has at most {limit}. {CSV}")
 
 

@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 from numpy.typing import NDArray
 
-from sortal.config import UNLABELLED, Reading, from_keywords
+from sortal.config import UNLABELLED_FOLDER, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
 from sortal.images.class_names import as_name
@@ -87,7 +87,7 @@ def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> Imag
     if labels is None:
         own = _labels_of(folders, [each for each, _ in found], how)
         if how.folders == "reviewed":
-            others = [name for name in others if name not in {prefix + exported.INDEX for prefix in prefixes}]
+            others = [name for name in others if name not in {prefix + exported.INDEX_TABLE for prefix in prefixes}]
         paths = [os.path.join(base, name) for name in names]
         images = image_set(names, paths=paths, labels=_settle(own, how.placeholders), ignored=others)
     elif isinstance(labels, str | os.PathLike):
@@ -126,7 +126,7 @@ def _labels_of(folders: Sequence[Path], found: Sequence[Sequence[str]], how: Rea
 
 def _index_of(folder: Path) -> list[exported.Statement]:
     """Read the index of a folder that Sortal exported."""
-    path = folder / exported.INDEX
+    path = folder / exported.INDEX_TABLE
     if not path.is_file():
         raise InputError(
             f"{str(path)!r} must be there to say which images were labelled or reviewed, but it is not.",
@@ -140,8 +140,8 @@ def _folder_names(folders: Sequence[Path], files: Sequence[str], unlabelled: str
     """Return the folder that each file is in; None for unlabelled images."""
     within = [normalize("NFC", name.partition("/")[0]) if "/" in name and are_classes else None for name in files]
     there = {name for name in within if name is not None}
-    if unlabelled == UNLABELLED:
-        nameless = {name for name in there if name.casefold() in (UNLABELLED, "unlabeled")}
+    if unlabelled == UNLABELLED_FOLDER:
+        nameless = {name for name in there if name.casefold() in (UNLABELLED_FOLDER, "unlabeled")}
     else:
         nameless = {normalize("NFC", unlabelled.rstrip("/"))}
         inside = (each for folder in folders for each in folder.iterdir())
@@ -174,7 +174,7 @@ def _from_table(
     prefixes: Sequence[str],
     images: Sequence[str],
     others: Sequence[str],
-    table: label_tables.LabelTable,
+    table: label_tables.LabelRows,
     how: Reading,
 ) -> ImageSet:
     table = _rows_about(table, folder, prefixes)
@@ -210,7 +210,7 @@ def _from_table(
     )
 
 
-def _rows_about(table: label_tables.LabelTable, folder: Path, prefixes: Sequence[str]) -> label_tables.LabelTable:
+def _rows_about(table: label_tables.LabelRows, folder: Path, prefixes: Sequence[str]) -> label_tables.LabelRows:
     """Return the rows of a table that are about these folders, with names relative to the one that all are in.
 
     A table that was exported from a run with images of several folders names the folder of each image by the end of its

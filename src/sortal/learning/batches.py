@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-SALT = 0x5A4D  # separates these draws from other uses of the same seed
+DRAW_SALT = 0x5A4D  # separates these draws from other uses of the same seed
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def draw(
     weights = np.ones(len(rows))
     if balanced and 0 < n_labelled < len(rows):
         weights[~labelled] = n_labelled / (len(rows) - n_labelled)
-    generator = np.random.default_rng([SALT, epoch, seed])  # the seed is last, as it may exceed 32 bits
+    generator = np.random.default_rng([DRAW_SALT, epoch, seed])  # the seed is last, as it may exceed 32 bits
     drawn = rows[generator.choice(len(rows), size=steps * batch_size, p=weights / weights.sum())]
     return Draws(drawn.reshape(steps, -1), _count_earlier(drawn).reshape(steps, -1))
 

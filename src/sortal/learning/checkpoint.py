@@ -26,12 +26,12 @@ from sortal.system.regular_files import parse_json, read_regular
 
 logger = logging.getLogger(__name__)
 
-NAME, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
-DAMAGED = "checkpoint.damaged.safetensors"
+CHECKPOINT, PREVIOUS_CHECKPOINT = "checkpoint.safetensors", "checkpoint.previous.safetensors"
+DAMAGED_CHECKPOINT = "checkpoint.damaged.safetensors"
 
 
 def run_key(method: Method, images: ImageSet, store: PixelStore, config: Training) -> dict[str, str]:
-    """Return everything that decides a run, as text and digests; runs with equal keys are the same run."""
+    """Return everything that determines the result of a run, as text and digests: equal keys mean the same run."""
     settings = {name: value for name, value in asdict(config).items() if name not in ("chunks", "compile", "precision")}
     trained = [name for name, value in method.named_parameters() if value.requires_grad]
     order = content_order(images, store)
@@ -56,7 +56,7 @@ def changed_parts(before: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def content_order(images: ImageSet, store: PixelStore) -> NDArray[np.int64]:
-    """Order rows by content, then by label and validation mark, however the images are shuffled."""
+    """Order rows by content, then label, then validation mark, so that the order of the files does not matter."""
     return np.lexsort((images.validation, images.labels, store.digests))
 
 
@@ -103,27 +103,27 @@ class Checkpoint:
 
 
 def save(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint; the previous one is deleted by the next save."""
+    """Write a checkpoint, and keep the one before it until the next save."""
     from safetensors.torch import save as to_bytes
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     state = json.dumps({"key": checkpoint.key, **asdict(checkpoint.progress)})
     content = to_bytes(tensors, metadata={"sortal": state, "digest": digest(tensors, state)})
     with suppress(FileNotFoundError):
-        os.replace(folder / NAME, folder / PREVIOUS)
-    write_atomically(folder / NAME, content)
+        os.replace(folder / CHECKPOINT, folder / PREVIOUS_CHECKPOINT)
+    write_atomically(folder / CHECKPOINT, content)
 
 
 def load(folder: Path) -> Checkpoint | None:
     """Load the newest intact checkpoint, or return None."""
-    found = [path for name in (NAME, PREVIOUS) if (path := folder / name).is_file()]
+    found = [path for name in (CHECKPOINT, PREVIOUS_CHECKPOINT) if (path := folder / name).is_file()]
     for path in found:
         try:
             check_header(path)  # before it is read, as a sparse file would not fit into memory
             return parse(read_regular(path))
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             logger.warning("Ignoring the damaged checkpoint %s: %s", path, error)
-            os.replace(path, folder / DAMAGED)  # or the next save would replace the intact one by it
+            os.replace(path, folder / DAMAGED_CHECKPOINT)  # or the next save would replace the intact one by it
     if found:
         logger.warning("No checkpoint is intact; training starts over.")
     return None

@@ -20,7 +20,7 @@ from sortal.errors import InputError
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import views
+from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.system.cache import load_arrays, save_arrays
@@ -32,13 +32,12 @@ from sortal.system.signals import defer_signals
 
 logger = logging.getLogger(__name__)
 
-BLOCK = 2**14  # rows that are normalised at once
-COMMIT = 10.0  # seconds between files of the cache; a kill loses at most the features since
-LARGEST = 2**28  # bytes of features in a file of the cache, which is made in memory
+NORMALISED_AT_ONCE = 2**14  # rows that are normalised at once
+LARGEST_FEATURE_FILE = 2**28  # bytes of features in a file of the cache, which is made in memory
 
 
 class FeatureCache:
-    """A folder of features by content, for one backbone, one precision and one way in which pixels are `made`."""
+    """A cache of features by image content, for one backbone, one precision and one way of making pixels (`made`)."""
 
     def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
         about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 2}
@@ -70,7 +69,7 @@ class FeatureCache:
         return found
 
     def load(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Fill in the rows of x (n, d) with the features of these contents (n,), which are cached, and return it."""
+        """Fill the rows of x (n, d) with the features of these contents (n,), all of which must be cached; return x."""
         each, first, inverse = np.unique(contents, return_index=True, return_inverse=True)
         have = self.fill(each, first, x)
         if not have.all():
@@ -127,7 +126,7 @@ def extract(
             None if cache_folder is None else FeatureCache(cache_folder / "features", backbone, chosen.bf16, store.made)
         )
         x = _compute(encoder, store, cache, batch_size, processes, kept, runtime)
-    for part in np.split(x, range(BLOCK, len(x), BLOCK)) if normalise else ():
+    for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)) if normalise else ():
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
     return x
 
@@ -161,7 +160,8 @@ def _compute(
         for rows in _one_behind(batches, stopped):
             computed[done : done + len(rows)] = rows
             done += len(rows)
-            due = monotonic() - committed > COMMIT or (done - saved) * 4 * x.shape[1] >= LARGEST
+            full = (done - saved) * 4 * x.shape[1] >= LARGEST_FEATURE_FILE
+            due = full or monotonic() - committed > frozen.COMMIT_SECONDS
             if cache is not None and (due or done == end or stopped()):
                 cache.add(contents[missing[saved:done]], computed[saved:done].numpy())
                 saved, committed = done, monotonic()
@@ -181,7 +181,7 @@ def _copied(x: NDArray[np.float32], first: NDArray[np.int64], inverse: NDArray[n
 
 
 def _one_behind(batches: Iterator[Tensor], stopped: Callable[[], bool]) -> Iterator[Tensor]:
-    """Copy batches to memory, each after the next was started, so that the device never idles; end once stopped."""
+    """Copy each batch to memory once the next has started, so that the device never idles; end once stopped."""
     waiting = next(batches, None)
     while waiting is not None:
         following = None if stopped() else next(batches, None)

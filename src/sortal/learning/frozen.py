@@ -15,27 +15,28 @@ from torch import Tensor
 from sortal.errors import SortalError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.views import Crops, Rows, centre_crop_batches
+from sortal.learning.views import Crops, RowNumbers, centre_crop_batches
 from sortal.system import workers
 from sortal.system.device import Compute, is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
-READERS = min(8, workers.worker_count(None))  # threads that prepare batches
-ON_CPU = 64  # views per batch on a CPU: larger batches overflow its caches
-LARGE_ON_CPU = 8  # those of a large network, which is as fast then, and lets Ctrl-C and progress wait for less
-BATCH = 256  # centre crops
-AHEAD = READERS + 2  # batches to prefetch
+READER_THREADS = min(8, workers.worker_count(None))  # threads that prepare batches
+ENCODED_ON_CPU = 64  # views per batch on a CPU: larger batches overflow its caches
+ENCODED_ON_CPU_IF_LARGE = 8  # of a large network: as fast, and Ctrl-C and progress wait for less
+COMMIT_SECONDS = 10.0  # between commits of computed features or tokens; a kill loses at most what was computed since
+CROPS_AT_ONCE = 256  # centre crops
+BATCHES_AHEAD = READER_THREADS + 2  # batches to prefetch
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 
 def views_at_once(backbone: Backbone, most: int) -> int:
-    """Return how many views to encode at once, at most so many."""
+    """Return how many views to encode at once, up to `most`."""
     if backbone.device.type != "cpu":
         return most
-    return min(most, LARGE_ON_CPU if backbone.has_trunk else ON_CPU)
+    return min(most, ENCODED_ON_CPU_IF_LARGE if backbone.has_trunk else ENCODED_ON_CPU)
 
 
 class FrozenEncoder:
@@ -80,7 +81,7 @@ class FrozenEncoder:
             more = usual - n if self.compute.compiled else 0
             yield self(_padded(pixels, more), _padded(flipped, more))[:n]
 
-    def centre_crops(self, store: PixelStore, rows: Rows, batch_size: int = BATCH) -> Iterator[Tensor]:
+    def centre_crops(self, store: PixelStore, rows: RowNumbers, batch_size: int = CROPS_AT_ONCE) -> Iterator[Tensor]:
         """Encode the centre crops of some rows of a store, in batches of at most this size."""
         size, at_once = self.backbone.spec.image_size, views_at_once(self.backbone, batch_size)
         return self.stream(store, centre_crop_batches(store, rows, size=size, batch_size=at_once))
@@ -99,10 +100,10 @@ class KeptTokens:
     """The trunk's tokens of centre crops of some rows, kept for further passes unless they exceed `limit` bytes."""
 
     limit: int
-    rows: Rows | None = None  # once the tokens of all of them are kept
+    rows: RowNumbers | None = None  # once the tokens of all of them are kept
     batches: list[Tensor] = field(default_factory=list)
 
-    def of(self, rows: Rows, compute: Callable[[], Iterator[Tensor]]) -> Iterator[Tensor]:
+    def of(self, rows: RowNumbers, compute: Callable[[], Iterator[Tensor]]) -> Iterator[Tensor]:
         """Yield the tokens of these rows of a store in batches: those that are kept, or else what `compute` yields."""
         if self.rows is not None and np.array_equal(self.rows, rows):
             yield from self.batches
@@ -143,9 +144,9 @@ def load_crops(
 def prefetch(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
     """Yield work(item) for each item in order, computed a few items in advance by other threads."""
     rest, abandoned = iter(items), False
-    pool = ThreadPoolExecutor(READERS, thread_name_prefix="prefetch")
+    pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="prefetch")
     try:
-        waiting: deque[Future[Out]] = deque(pool.submit(work, item) for item in islice(rest, AHEAD))
+        waiting: deque[Future[Out]] = deque(pool.submit(work, item) for item in islice(rest, BATCHES_AHEAD))
         while waiting:
             result = waiting.popleft().result()
             waiting.extend(pool.submit(work, item) for item in islice(rest, 1))

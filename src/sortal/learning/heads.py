@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-SALT = 0x5A4D  # separates a classifier's draws from those of backbones and projections with the same seed
+CLASSIFIER_SALT = 0x5A4D  # separates a classifier's draws from those of backbones and projections with the same seed
 
 
 class ProjectionHead(nn.Module):
@@ -44,7 +44,7 @@ class Classifier(nn.Module):
 
     def __init__(self, width: int, k: int, *, bias: bool, seed: int = 0) -> None:
         super().__init__()
-        bound, generator = width**-0.5, torch.Generator().manual_seed(seed ^ SALT)
+        bound, generator = width**-0.5, torch.Generator().manual_seed(seed ^ CLASSIFIER_SALT)
         self.weight = nn.Parameter(torch.empty(k, width).uniform_(-bound, bound, generator=generator))
         self.bias = nn.Parameter(torch.empty(k).uniform_(-bound, bound, generator=generator)) if bias else None
 

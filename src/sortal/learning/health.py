@@ -12,42 +12,42 @@ from torch import Tensor
 
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
-from sortal.learning.views import Rows
+from sortal.learning.views import RowNumbers
 
-IMAGES = 256  # to measure on
-PIECE = 64  # images at once, as training may leave little memory
+PROBED_IMAGES = 256  # to measure on
+PROBED_AT_ONCE = 64  # images at once, as training may leave little memory
 LEAST_SPREAD, LEAST_RANK = 0.2, 0.1  # fractions of the initial values, below which features have collapsed
-ALIKE = 1e-6  # spread of features that are equal but for rounding, and cannot collapse any further
+SPREAD_OF_EQUALS = 1e-6  # spread of features that are equal but for rounding, and cannot collapse any further
 Failure = Literal["diverged", "collapsed"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureHealth:
-    """Figures of features; not finite if the features are not."""
+    """Measurements of features; they are not finite if the features are not."""
 
     effective_rank: float
     spread: float
     largest_query: float | None  # None for a backbone without a class token
 
     def figures(self) -> dict[str, float]:
-        """Return the figures that there are, by name."""
+        """Return the measurements that are available, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Probe:
     """Measures the features of centre crops of a few rows; the trunk's tokens are `kept` between epochs if they fit."""
 
-    def __init__(self, trunk: FrozenEncoder, store: PixelStore, rows: Rows, kept: KeptTokens) -> None:
+    def __init__(self, trunk: FrozenEncoder, store: PixelStore, rows: RowNumbers, kept: KeptTokens) -> None:
         self.trunk, self.store, self.rows, self.kept = trunk, store, evenly_spaced(rows), kept
         self.initial = self.measure()
 
     @torch.no_grad()
     def measure(self) -> FeatureHealth:
-        """Measure the features that the backbone has now."""
+        """Measure the features of the backbone's current weights."""
         tokens = self.kept.of(self.rows, lambda: self.trunk.centre_crops(self.store, self.rows))
         backbone, features, queries = self.trunk.backbone, list[Tensor](), list[Tensor]()
         with self.trunk.compute.autocast():
-            for inputs in (piece for batch in tokens for piece in batch.split(PIECE)):
+            for inputs in (piece for batch in tokens for piece in batch.split(PROBED_AT_ONCE)):
                 features.append(backbone.tail(inputs))
                 if (largest := backbone.largest_query(inputs)) is not None:
                     queries.append(largest)
@@ -64,15 +64,15 @@ class Probe:
         if not all(map(math.isfinite, (*figures, now.effective_rank, now.spread))):
             return "diverged"
         before = self.initial
-        if before.spread <= ALIKE:
+        if before.spread <= SPREAD_OF_EQUALS:
             return None
         low = now.effective_rank < LEAST_RANK * before.effective_rank and now.spread < before.spread
         return "collapsed" if low or now.spread < LEAST_SPREAD * before.spread else None
 
 
-def evenly_spaced(rows: Rows) -> Rows:
-    """Return up to `IMAGES` of the rows, evenly spaced."""
-    n = min(len(rows), IMAGES)
+def evenly_spaced(rows: RowNumbers) -> RowNumbers:
+    """Return up to `PROBED_IMAGES` of the rows, evenly spaced."""
+    n = min(len(rows), PROBED_IMAGES)
     return rows[np.arange(n) * len(rows) // n]
 
 

@@ -19,13 +19,13 @@ from sortal.errors import InputError, listing
 from sortal.system.device import choose_device
 from sortal.system.regular_files import read_regular
 
-CONFIG = "open_clip_config.json"
+CONFIG_FILE = "open_clip_config.json"
 WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
 PICKLES = (".bin", ".ckpt", ".pt", ".pth")
 FOREIGN = ("hf_model_name", "hf_tokenizer_name", "tokenizer_kwargs")  # text models and tokenizers other than CLIP's
 VOCABULARY = 49408  # tokens of CLIP
 PROMPTS = ("a photo of a {}.", "a photo of the {}.", "{}")
-BATCH = 64  # pictures or words
+ITEMS_AT_ONCE = 64  # pictures or words
 
 
 class ImageText:
@@ -47,7 +47,8 @@ class ImageText:
 
     @torch.no_grad()
     def _embed(self, encode: Callable[[Any], Tensor], items: Sequence[Any]) -> NDArray[np.float32]:
-        batches = [encode(items[start : start + BATCH]).cpu().numpy() for start in range(0, len(items), BATCH)]
+        starts = range(0, len(items), ITEMS_AT_ONCE)
+        batches = [encode(items[start : start + ITEMS_AT_ONCE]).cpu().numpy() for start in starts]
         return np.concatenate([np.empty((0, self._model.text.output_dim), np.float32), *batches])
 
     def _encode_images(self, pictures: Sequence[NDArray[np.uint8]]) -> Tensor:
@@ -66,7 +67,7 @@ class ImageText:
 
 def load_image_text(folder: str | os.PathLike[str], *, device: str) -> ImageText:
     """Load a CLIP model from a folder that open_clip or timm published, without network access and without pickles."""
-    config, weights = _read_config(Path(folder) / CONFIG), _find_weights(Path(folder))
+    config, weights = _read_config(Path(folder) / CONFIG_FILE), _find_weights(Path(folder))
     try:
         import open_clip
         from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
@@ -84,7 +85,7 @@ def load_image_text(folder: str | os.PathLike[str], *, device: str) -> ImageText
         image_text.embed_words(["word"])
     except Exception as error:  # any value in the file can be wrong
         raise InputError(
-            f"{CONFIG!r} in {str(folder)!r} must describe a CLIP model that open_clip {open_clip.__version__} can "
+            f"{CONFIG_FILE!r} in {str(folder)!r} must describe a CLIP model that open_clip {open_clip.__version__} can "
             f"build: {_brief(error)}. Choose another model."
         ) from None
     try:
@@ -93,7 +94,7 @@ def load_image_text(folder: str | os.PathLike[str], *, device: str) -> ImageText
             raise ValueError(f"{listing(broken)} must be finite")
     except Exception as error:  # the file can be damaged or belong to another model
         raise InputError(
-            f"The weights in {str(weights)!r} must match {CONFIG!r}: {_brief(error)}. Download the folder again."
+            f"The weights in {str(weights)!r} must match {CONFIG_FILE!r}: {_brief(error)}. Download the folder again."
         ) from None
     return image_text
 

@@ -14,7 +14,7 @@ from sortal.system.files import writing
 from sortal.system.open_folder import make_folder
 from sortal.system.regular_files import regular
 
-VERSION = "brain.Event:2"  # of TensorBoard's files
+EVENTS_VERSION = "brain.Event:2"  # of TensorBoard's files
 
 
 class Log:
@@ -52,7 +52,7 @@ class Log:
 
 
 class _File:
-    """A file to append to, without a buffer: what cannot be written is reported once, and not again at the end."""
+    """A file to append to, without a buffer, so that a failed write is reported once and not again on closing."""
 
     def __init__(self, path: Path, size: int = 0) -> None:
         """Open a file and cut it to this size, unless it is smaller."""
@@ -81,7 +81,7 @@ class _File:
 
 
 class _Curves(_File):
-    """Numbers as TensorBoard events, written in this thread; TensorBoard's own writer fails in a thread of its own."""
+    """TensorBoard events, written in this thread, as errors in the thread of TensorBoard's writer are lost."""
 
     def __init__(self, folder: Path, epoch: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
@@ -89,7 +89,7 @@ class _Curves(_File):
         name = f"events.out.tfevents.{int(time.time()):010d}.sortal.{os.getpid()}"  # not the host, as TensorBoard does
         numbered = (folder / f"{name}.{number}" for number in count())
         super().__init__(next(path for path in numbered if not path.exists()))
-        self._add(Event(file_version=VERSION), 0)
+        self._add(Event(file_version=EVENTS_VERSION), 0)
         # Points of earlier files from this epoch on are no longer shown.
         self._add(Event(session_log=SessionLog(status=SessionLog.START)), epoch)
 

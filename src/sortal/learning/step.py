@@ -57,7 +57,7 @@ class Optimiser:
 
     @torch.no_grad()
     def step(self) -> Tensor:
-        """Update all parameters that have a gradient; return its norm over all of them, (), before it is clipped."""
+        """Update all parameters that have a gradient; return the norm of the whole gradient, (), before clipping."""
         gradients = {name: value.grad for name, value in self.parameters.items() if value.grad is not None}
         norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm([*gradients.values()])))
         if self.clip is not None:  # on the device: a CUDA graph cannot branch on the norm
@@ -67,7 +67,7 @@ class Optimiser:
         return norm
 
     def _update(self, gradients: Mapping[str, Tensor], spared: bool) -> None:
-        """Update the parameters that these gradients are of; those that are `spared` do not decay."""
+        """Update the parameters with these gradients; without weight decay if they are `spared`."""
         buffers = [self.buffers.get(name) for name in gradients] if self.momentum else []
         sgd(
             [self.parameters[name] for name in gradients],
@@ -169,7 +169,7 @@ class TrainingStep:
         return torch.cat([terms, norm[None]])
 
     def _rehearse(self, inputs: Tensor, views: int) -> None:
-        """Double the chunks until they fit in all processes, before the processes wait for each other.
+        """Double the number of chunks until they fit in all processes, before processes wait for each other.
 
         A process computes a random share of the views of a batch, hardly ever more than four standard deviations above
         the mean.
@@ -227,7 +227,7 @@ class TrainingStep:
         return terms.detach(), batch
 
     def _whole(self, outputs: Tensor, views: int, places: Tensor | None) -> Tensor:
-        """Return the outputs of the whole batch, (views, ...), of which each process has some."""
+        """Gather the outputs of the whole batch, (views, ...), from all processes."""
         if places is None:
             return outputs
         dtype = torch.promote_types(outputs.dtype, torch.float32)  # in which every backend can add
@@ -237,7 +237,7 @@ class TrainingStep:
 
 
 def _record(step: Callable[..., Tensor], *values: Tensor) -> Callable[..., Tensor] | None:
-    """Record a step as a CUDA graph, which launches its kernels at once, without executing it; None if that fails."""
+    """Record a step, without executing it, as a CUDA graph, which launches all kernels at once; None if that fails."""
     inputs = [value.clone() for value in values]
     graph = torch.cuda.CUDAGraph()
     try:

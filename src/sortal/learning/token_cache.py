@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import views
+from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder, KeptTokens, prefetch, views_at_once
-from sortal.learning.views import Crops, Keys, Rows
+from sortal.learning.views import Crops, Keys, RowNumbers
 from sortal.system import cache
 from sortal.system.files import writing
 from sortal.system.mapped_arrays import check_whole
@@ -31,11 +31,10 @@ from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
 
 Where = Literal["device", "memory", "file"]
-Mask = NDArray[np.bool_]
-COMMIT = 10.0  # seconds between marks of a file; a kill loses at most the tokens since
-PIECE = 256  # crops per batch
-MARGIN = 2**28  # bytes to leave free on the disk
-TOKENS, MARK = "tokens.bf16", "tokens.json"
+ViewMask = NDArray[np.bool_]
+TOKENS_AT_ONCE = 256  # crops per batch
+DISK_MARGIN = 2**28  # bytes to leave free on the disk
+TOKENS, TOKEN_MARK = "tokens.bf16", "tokens.json"
 TOKEN_FILE = f"The file {TOKENS} in the cache of the run"
 
 
@@ -70,7 +69,7 @@ class TokenPlan:
 def plan_tokens(n_bytes: int, budget: Budget, device: torch.device, folder: Path | None) -> TokenPlan:
     """Choose the fastest place with enough space, or a file if that comes first."""
     file = TokenPlan(n_bytes, "file")
-    fits_file = folder is not None and n_bytes <= min(budget.disk, _free_disk(folder) - MARGIN)
+    fits_file = folder is not None and n_bytes <= min(budget.disk, _free_disk(folder) - DISK_MARGIN)
     if fits_file and budget.file_first:
         return file
     if n_bytes <= available_bytes(budget, device):
@@ -112,13 +111,13 @@ class LiveViews:
     seed: int
     share: tuple[int, int] = (0, 1)  # number of this process, and of all processes, among which batches are divided
 
-    def chosen(self, draws: Draws) -> Mask:
+    def chosen(self, draws: Draws) -> ViewMask:
         """Return the mask (steps, batch_size) of the images whose views this process computes: an equal share."""
         (rank, size), n = self.share, draws.rows.shape[1]
         at = np.arange(n)
         return np.broadcast_to((at >= n * rank // size) & (at < n * (rank + 1) // size), draws.rows.shape)
 
-    def stream(self, draws: Draws, epoch: int, chosen: Mask | None = None) -> Iterator[Tensor]:
+    def stream(self, draws: Draws, epoch: int, chosen: ViewMask | None = None) -> Iterator[Tensor]:
         """Yield the tail's inputs of each step, first views of all images, then second views; only those `chosen`."""
         size, keys = self.trunk.backbone.spec.image_size, views.content_keys(self.store)
         draw = partial(views.random_crops, self.store, keys, size=size, flip=self.flip, seed=self.seed, epoch=epoch)
@@ -133,18 +132,18 @@ class CachedTokens:
     """Tokens of a few views per image, computed once and cached in bfloat16."""
 
     tokens: Tensor  # (images, views, ...)
-    slot: Rows  # (n,), the place of each row of the store in `tokens`; −1 without tokens
+    slot: RowNumbers  # (n,), the place of each row of the store in `tokens`; −1 without tokens
     keys: Keys  # (n,)
     seed: int
     device: torch.device  # to stream to
     mapped: NDArray[np.int16] | None = None  # the file that the tokens are in
 
-    def chosen(self, draws: Draws) -> Mask:
+    def chosen(self, draws: Draws) -> ViewMask:
         """Return the mask (steps, batch_size) of the images that have tokens here, not in another process."""
         return self.slot[draws.rows] >= 0
 
-    def stream(self, draws: Draws, epoch: int, chosen: Mask | None = None) -> Iterator[Tensor]:
-        """Yield what `LiveViews.stream` yields, of cached views."""
+    def stream(self, draws: Draws, epoch: int, chosen: ViewMask | None = None) -> Iterator[Tensor]:
+        """Yield the same as `LiveViews.stream`, from cached views."""
         n_views = self.tokens.shape[1]
         flat = self.tokens.flatten(0, 1)
         keys, times = self.keys[draws.rows.ravel()], draws.times.ravel()
@@ -170,8 +169,8 @@ class CachedTokens:
 InputSource = LiveViews | CachedTokens
 
 
-def _by_step(views_of: Iterable[Rows], chosen: Mask | None) -> Iterator[Rows]:
-    """Yield the entries of each step, those of first views (steps, batch_size), then of second; only those `chosen`."""
+def _by_step(views_of: Iterable[RowNumbers], chosen: ViewMask | None) -> Iterator[RowNumbers]:
+    """Yield the entries of each step: those of first views, then those of second views; only those `chosen`."""
     for step, (first, second) in enumerate(zip(*views_of, strict=True)):
         which = slice(None) if chosen is None else chosen[step]
         yield np.concatenate([first[which], second[which]])
@@ -179,7 +178,7 @@ def _by_step(views_of: Iterable[Rows], chosen: Mask | None) -> Iterator[Rows]:
 
 @dataclass(eq=False)
 class SharedTokens:
-    """Tokens that several trainings on the same images and views use one after the other; a file is in `folder`."""
+    """Tokens that several training runs on the same images share, one after the other; a file is in `folder`."""
 
     folder: Path
     key: str = ""  # of the tokens that are held
@@ -208,8 +207,8 @@ def token_shape(backbone: Backbone) -> tuple[int, ...]:
 
 
 def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[np.int16], int, Callable[[int], None]]:
-    """Open the token file: its tokens, how many views are done, and a function that commits a number of views."""
-    file, mark, size = folder / TOKENS, folder / MARK, 2 * math.prod(shape)
+    """Open the token file; return its tokens, the number of views done, and a function that commits such a number."""
+    file, mark, size = folder / TOKENS, folder / TOKEN_MARK, 2 * math.prod(shape)
     done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
     if not done:
         mark.unlink(missing_ok=True)
@@ -238,7 +237,7 @@ def _read_mark(mark: Path, key: str, total: int) -> int:
 def cache_tokens(
     trunk: FrozenEncoder,
     store: PixelStore,
-    rows: Rows,
+    rows: RowNumbers,
     *,
     n_views: int,
     flip: bool,
@@ -265,7 +264,7 @@ def cache_tokens(
         tokens = torch.empty(shape, dtype=torch.bfloat16, device=trunk.compute.device if where == "device" else "cpu")
 
     def crops(begin: int) -> Iterator[Crops]:
-        piece = views_at_once(trunk.backbone, PIECE)
+        piece = views_at_once(trunk.backbone, TOKENS_AT_ONCE)
         for start in range(begin, total, piece):
             at = np.arange(start, min(start + piece, total))
             of, number = rows[at // n_views], at % n_views
@@ -278,7 +277,7 @@ def cache_tokens(
                 check_whole(mapped, TOKEN_FILE)
             tokens[done : done + len(part)] = part.to(torch.bfloat16)
             done += len(part)
-            if commit is not None and (monotonic() - committed > COMMIT or done == total):
+            if commit is not None and (monotonic() - committed > frozen.COMMIT_SECONDS or done == total):
                 commit(done)
                 committed = monotonic()
             runtime.progress("Computing tokens", done, total)
@@ -292,6 +291,6 @@ def cache_tokens(
 
 def delete_tokens(folder: Path) -> None:
     """Delete the token file of a folder."""
-    for name in (TOKENS, MARK):
+    for name in (TOKENS, TOKEN_MARK):
         with suppress(OSError):
             (folder / name).unlink(missing_ok=True)

@@ -27,7 +27,7 @@ from sortal.learning.health import Failure, Probe
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, TrainingStep, schedule
-from sortal.learning.token_cache import Budget, InputSource, Mask, SharedTokens, TokenPlan
+from sortal.learning.token_cache import Budget, InputSource, SharedTokens, TokenPlan, ViewMask
 from sortal.learning.training_inputs import TrainingInputs
 from sortal.learning.training_state import TrainingState
 from sortal.learning.validation import Validation
@@ -174,7 +174,7 @@ class Trainer:
                 self._loop(source, step, probe, validation, log, stopped)
 
     def _measures(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> tuple[Probe | None, Validation | None]:
-        """Return what measures health and accuracy after an epoch, in the first process; validation if there is any.
+        """Return what measures health and accuracy after each epoch; None in other processes than the first.
 
         The probe measures the initial features, from which a resumed run starts too.
         """
@@ -214,7 +214,7 @@ class Trainer:
         log: Log,
         stopped: Callable[[], bool],
     ) -> None:
-        """Train all epochs that are left; save every few seconds, and once a signal has `stopped` it."""
+        """Train the remaining epochs; save every few seconds, and when a signal has `stopped` the run."""
         p, epochs = self.state.progress, self.config.epochs
         saved = monotonic()
         began = saved - p.seconds
@@ -236,7 +236,7 @@ class Trainer:
                 saved = monotonic()
 
     def _steps_of_epoch(self, source: InputSource, step: TrainingStep) -> Iterator[Tensor]:
-        """Take the steps that are left of this epoch; yield the sums over all of its steps after each."""
+        """Take the remaining steps of this epoch; after each, yield the sums over all steps of the epoch so far."""
         p, c, device = self.state.progress, self.config, self.processes.device
         labelled = np.asarray(self.images.labels[self.rows] >= 0)
         draws = draw(self.rows, labelled, batch_size=c.batch_size, balanced=c.balanced, seed=c.seed, epoch=p.epoch)
@@ -259,7 +259,7 @@ class Trainer:
         return schedule(self.config, p.epoch, done) * SLOWER ** len(p.setbacks)
 
     def _note_sums(self, sums: Tensor, step: TrainingStep) -> None:
-        """Copy the sums of the epoch from the device, which waits for it, into the progress."""
+        """Store the sums of the epoch in the progress; this waits for the device."""
         p = self.state.progress
         p.sums, p.chunks = dict(zip(step.names, sums.tolist(), strict=True)), step.chunks
 
@@ -328,8 +328,8 @@ class Trainer:
         return p.result(self.steps * self.config.batch_size)
 
 
-def _places(chosen: Mask | None, steps: int) -> Iterable[Tensor | None]:
-    """Return where the views of a process are among those of each step; `chosen` (steps, images) masks its images."""
+def _places(chosen: ViewMask | None, steps: int) -> Iterable[Tensor | None]:
+    """Return the places of a process's views in each step's batch; `chosen` (steps, images) masks its images."""
     if chosen is None:
         return [None] * steps
     return [torch.from_numpy(np.flatnonzero(np.tile(images, 2))) for images in chosen]

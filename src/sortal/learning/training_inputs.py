@@ -15,7 +15,7 @@ from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone, digest
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.token_cache import Budget, InputSource, LiveViews, SharedTokens, TokenPlan
-from sortal.learning.views import Rows
+from sortal.learning.views import RowNumbers
 from sortal.system.distributed import Processes
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
@@ -32,7 +32,7 @@ class TrainingInputs:
 
     backbone: Backbone
     store: PixelStore
-    rows: Rows
+    rows: RowNumbers
     content: str
     config: Training
     processes: Processes
@@ -44,7 +44,7 @@ class TrainingInputs:
     key: str = ""  # of their tokens
 
     def plan(self, wanted: int | Auto | None, *, resumed: bool) -> TokenPlan | None:
-        """Plan where to cache the wanted views, if they fit, and note the cost; a resumed run must have its own."""
+        """Plan where to cache the wanted views, if they fit, and report the cost; a resumed run needs those it had."""
         if wanted is None or (wanted == AUTO and not self.backbone.has_trunk):
             return None
         n_views, own = VIEWS if isinstance(wanted, str) else wanted, len(self._own)
@@ -95,7 +95,7 @@ class TrainingInputs:
         return tokens
 
     def kept_crops(self, plan: TokenPlan | None) -> KeptTokens:
-        """Return what keeps tokens of centre crops: as many as fit the budget beside the planned ones."""
+        """Return a store for tokens of centre crops, limited to what the budget leaves beside the planned tokens."""
         shared = self.shared if plan is not None else None
         if shared is not None and shared.centre is not None:
             return shared.centre
@@ -112,7 +112,7 @@ class TrainingInputs:
             token_cache.delete_tokens(self.folder)
 
     @property
-    def _own(self) -> Rows:
+    def _own(self) -> RowNumbers:
         return self.rows[slice(*self.processes.share_of(len(self.rows)))]
 
     @property
@@ -120,7 +120,7 @@ class TrainingInputs:
         return self.folder if self.shared is None else self.shared.folder
 
     def _digest(self, n_views: int) -> str:
-        """Return a digest of everything that decides the tokens, which the trained part of the backbone does not."""
+        """Return a digest of everything that determines the tokens; the trained part of the backbone does not."""
         frozen: dict[str, Tensor] = dict(self.backbone.named_buffers())
         frozen |= {name: value for name, value in self.backbone.named_parameters() if not value.requires_grad}
         c = self.config

@@ -10,7 +10,7 @@ from sortal.errors import InputError, listing
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs.facts import Spec
 
-Rows = NDArray[np.int64]  # one number per row: of a row, of a view, or of pixels
+RowNumbers = NDArray[np.int64]  # one number per row: of a row, of a view, or of pixels
 Keys = NDArray[np.uint64]  # hashes of contents
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / the golden ratio: the increments of SplitMix64
 
@@ -19,9 +19,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / the golden ratio: the incre
 class Crops:
     """Positions of views in their images; all (n,)."""
 
-    rows: Rows
-    tops: Rows
-    lefts: Rows
+    rows: RowNumbers
+    tops: RowNumbers
+    lefts: RowNumbers
     flipped: NDArray[np.bool_]
 
 
@@ -66,7 +66,15 @@ def check_present(store: PixelStore) -> None:
 
 
 def random_crops(
-    store: PixelStore, keys: Keys, rows: Rows, numbers: Rows, *, size: int, flip: bool, seed: int, epoch: int
+    store: PixelStore,
+    keys: Keys,
+    rows: RowNumbers,
+    numbers: RowNumbers,
+    *,
+    size: int,
+    flip: bool,
+    seed: int,
+    epoch: int,
 ) -> Crops:
     """Draw the view with the given number of each of `rows`: a crop, mirrored or not; `keys` are of the whole store."""
     state = _state(keys[rows], numbers, seed, epoch)
@@ -76,27 +84,27 @@ def random_crops(
     return Crops(rows, tops, lefts, flipped)
 
 
-def centre_crops(store: PixelStore, rows: Rows, *, size: int) -> Crops:
+def centre_crops(store: PixelStore, rows: RowNumbers, *, size: int) -> Crops:
     """Crop the centre of each image, unmirrored."""
     tops, lefts = (np.rint((sides[rows] - size) / 2).astype(np.int64) for sides in (store.heights, store.widths))
     return Crops(rows, tops, lefts, np.zeros(len(rows), dtype=bool))
 
 
-def centre_crop_batches(store: PixelStore, rows: Rows, *, size: int, batch_size: int) -> Iterator[Crops]:
+def centre_crop_batches(store: PixelStore, rows: RowNumbers, *, size: int, batch_size: int) -> Iterator[Crops]:
     """Yield centre crops in batches."""
     for start in range(0, len(rows), batch_size):
         yield centre_crops(store, rows[start : start + batch_size], size=size)
 
 
-def choose_pairs(keys: Keys, times: Rows, *, views: int, seed: int, epoch: int) -> Rows:
-    """Choose two different view numbers below `views` per image, (2, n); `times` counts earlier draws in the epoch."""
+def choose_pairs(keys: Keys, times: RowNumbers, *, views: int, seed: int, epoch: int) -> RowNumbers:
+    """Choose two different view numbers below `views` for each image, (2, n); `times` counts its earlier draws."""
     state = _state(keys, times, seed, epoch)
     first = _below(np.full(len(keys), views), splitmix64(state + np.uint64(4)))
     step = 1 + _below(np.full(len(keys), views - 1), splitmix64(state + np.uint64(5)))
     return np.stack([first, (first + step) % views])
 
 
-def _state(keys: Keys, numbers: Rows, seed: int, epoch: int) -> Keys:
+def _state(keys: Keys, numbers: RowNumbers, seed: int, epoch: int) -> Keys:
     of_epoch = splitmix64(splitmix64(np.uint64(seed)) + np.uint64(epoch))
     return splitmix64(splitmix64(keys ^ of_epoch) + numbers.astype(np.uint64))
 
@@ -109,7 +117,7 @@ def splitmix64(values: Keys | np.uint64) -> Keys:
     return state ^ (state >> np.uint64(31))
 
 
-def _below(ends: Rows, state: Keys) -> Rows:
+def _below(ends: RowNumbers, state: Keys) -> RowNumbers:
     """Map hashes to integers from 0 to below each end."""
     uniform = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return (uniform * ends).astype(np.int64)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from sortal.system.json_records import read_record
 
 Contents: TypeAlias = tuple[str, ...]
-LONGEST_NAME = 200  # characters of the name of a category
+LONGEST_CATEGORY_NAME = 200  # characters of the name of a category
 
 
 @dataclass(frozen=True, kw_only=True)

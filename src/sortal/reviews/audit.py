@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 REQUIRED = 0.95  # share of right images, below which a category fails
-DOUBT = 0.15  # a category fails if this many errors would be less likely than this at the required share
+FAILING_CHANCE = 0.15  # a category fails if this many errors would be less likely than this at the required share
 LEVEL = 0.95  # of intervals
-SHARE, LEAST, MOST = 0.1, 4, 60  # of the images of a category in its sample; images at least and at most
+SAMPLE_SHARE = 0.1  # of the images of a category in its sample
+SMALLEST_SAMPLE, LARGEST_SAMPLE = 4, 60  # images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +24,15 @@ class Tally:
         from scipy.stats import binom
 
         wrong = self.sampled - self.right
-        return wrong > 0 and bool(binom.sf(wrong - 1, self.sampled, 1 - REQUIRED) < DOUBT)
+        return wrong > 0 and bool(binom.sf(wrong - 1, self.sampled, 1 - REQUIRED) < FAILING_CHANCE)
 
 
 NO_TALLY = Tally()
-Part = tuple[int, Tally]  # images of a category that are still unseen, and its tally
+UnseenImages = tuple[int, Tally]  # images of a category that are still unseen, and its tally
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision:
+class UnseenPrecision:
     """The estimated share of right images among those accepted unseen, with an interval."""
 
     images: int  # accepted unseen, those that samples have shown since included
@@ -43,10 +44,11 @@ class Precision:
 
 def due(unseen: int, tally: Tally) -> int:
     """Return the number of images that are still to be sampled of a category."""
-    return 0 if tally.sampled else min(unseen, max(LEAST, ceil(round(SHARE * unseen, 6))), MOST)
+    wanted = max(SMALLEST_SAMPLE, ceil(round(SAMPLE_SHARE * unseen, 6)))
+    return 0 if tally.sampled else min(unseen, wanted, LARGEST_SAMPLE)
 
 
-def precision(parts: Iterable[Part], failed: Iterable[Tally] = ()) -> Precision:
+def precision(parts: Iterable[UnseenImages], failed: Iterable[Tally] = ()) -> UnseenPrecision:
     """Estimate the share of right images over categories, each with its images still unseen and its tally.
 
     Those that have `failed` are no longer accepted, but those that passed did so by the same samples, some of them by
@@ -55,12 +57,12 @@ def precision(parts: Iterable[Part], failed: Iterable[Tally] = ()) -> Precision:
     known = [(tally.images if tally.sampled else unseen, tally) for unseen, tally in parts]
     images, sampled = sum(n for n, _ in known), sum(tally.sampled for _, tally in known)
     if not sampled:
-        return Precision(images=images, sampled=0, estimate=None, low=0.0, high=1.0)
+        return UnseenPrecision(images=images, sampled=0, estimate=None, low=0.0, high=1.0)
     every = [*known, *((tally.images, tally) for tally in failed)]
     share, low, high = _estimate(known)
     if len(every) > len(known):
         low = _estimate(every)[1]
-    return Precision(images=images, sampled=sampled, estimate=share, low=low, high=high)
+    return UnseenPrecision(images=images, sampled=sampled, estimate=share, low=low, high=high)
 
 
 def _estimate(known: Sequence[tuple[int, Tally]]) -> tuple[float, float, float]:

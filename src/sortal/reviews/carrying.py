@@ -20,7 +20,7 @@ from sortal.reviews.rejections import keep_away
 from sortal.runs.categories import free_names, ids_of, is_generated, positions
 from sortal.runs.confidence import Features
 from sortal.runs.overlaps import jaccard, match_by_overlap
-from sortal.runs.run import DECISIONS, KNOWN, NEW, Category, Kind, Run
+from sortal.runs.run import DECISIONS, KNOWN, NEW, Category, CategoryKind, Run
 from sortal.runs.storage import peek
 
 SAME_OVERLAP = 0.5  # (Jaccard) above which a new category is one of the earlier run
@@ -103,7 +103,7 @@ class EarlierReview:
                 found[row] = replace(each, id=same.id, former=same.former)
         taken = {each.id for each in found.values()}
         for row, earlier in self._matched(self.before, outlined, own, taken).items():
-            kind: Kind = "new" if is_generated(earlier.name) else "known"
+            kind: CategoryKind = "new" if is_generated(earlier.name) else "known"
             found[row] = replace(outlined[row], id=earlier.id, name=earlier.name, kind=kind)
         fresh = self.before.facts.next_id
         used = {*earlier_of, *(each.name for each in outlined if each.kind == KNOWN)}  # a name means one category

@@ -12,7 +12,7 @@ import numpy as np
 from sortal.errors import InputError
 from sortal.images.review_states import ReviewState
 from sortal.reviews import actions
-from sortal.reviews.actions import LONGEST_NAME, Change
+from sortal.reviews.actions import LONGEST_CATEGORY_NAME, Change
 from sortal.reviews.audit import NO_TALLY, Tally
 from sortal.reviews.rejections import Rejections, nearest_allowed
 from sortal.reviews.state import NO_ROWS, Outcome, ReviewedCategory, State
@@ -302,8 +302,8 @@ def _category(state: State, number: int) -> ReviewedCategory:
 
 
 def _check_name(state: State, name: str, own: int) -> None:
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+    if not name.strip() or len(name) > LONGEST_CATEGORY_NAME or not name.isprintable():
         shown = f"{name[:40]!r}{'…' if len(name) > 40 else ''}"
-        raise InputError(f"A name must have 1 to {LONGEST_NAME} printable characters, got {shown}.")
+        raise InputError(f"A name must have 1 to {LONGEST_CATEGORY_NAME} printable characters, got {shown}.")
     if any(each.name == name for each in state.categories.values() if each.id != own):
         raise InputError(f"A name must not be that of another category, got {name!r}. Merge them instead.")

@@ -13,13 +13,14 @@ import numpy as np
 
 from sortal.runs.confidence import Floats, Ints
 
-TYPICAL = 4  # images that are shown with the first page, so that a person knows what to look for
-PAGE, LEAST = 16, 8  # images of a page, and of one of a small category
+SHOWN_FIRST = 4  # images that are shown with the first page, so that a person knows what to look for
+PAGE_IMAGES, SMALL_PAGE = 16, 8  # images of a page, and of one of a small category
 LIKELY = 0.85  # mean confidence of a page that is likely to be right
-ALL, MOSTLY, BAD = "y", "m", "n"  # answers: every image is right but those chosen; most are; too many are not
-ANSWERS = frozenset((ALL, MOSTLY, BAD))
+# Answers: every image is right but those chosen, most are, or too many are not.
+ALL_RIGHT, MOSTLY_RIGHT, TOO_MANY_WRONG = "y", "m", "n"
+ANSWERS = frozenset((ALL_RIGHT, MOSTLY_RIGHT, TOO_MANY_WRONG))
 ALLOWED = 1 / 4  # share of wrong images on a page that is mostly right
-CLOSE = 8  # the boundary need not be known better than to this part of all pages
+CLOSE_ENOUGH = 8  # the boundary need not be known better than to this part of all pages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +40,13 @@ def search(pages: int, first: int, answers: Sequence[str]) -> Search:
     low, high, step, page, found = -1, pages, 1, first, dict[int, str]()
     for answer in answers:
         found[page] = answer
-        if answer == MOSTLY:
+        if answer == MOSTLY_RIGHT:
             return Search(page=None, good=page, answers=found)
-        if answer == BAD:
+        if answer == TOO_MANY_WRONG:
             high = page
         else:
             low = page
-        if high - low <= (1 if high == pages or low < 0 else max(1, pages // CLOSE)):
+        if high - low <= (1 if high == pages or low < 0 else max(1, pages // CLOSE_ENOUGH)):
             return Search(page=None, good=low + 1, answers=found)
         if high == pages:  # nothing bad yet
             page, step = min(low + step, pages - 1), 2 * step
@@ -78,8 +79,8 @@ def rank(rows: Ints, confidence: Floats) -> Ranking:
     """Rank the rows (n,) of open images by their confidence (n,), and divide them into pages."""
     order = np.argsort(-confidence, kind="stable")
     rows, sure, n = rows[order], confidence[order], len(rows)
-    typical = min(TYPICAL, n)
-    size = min(PAGE, max(LEAST, n // 3))
+    typical = min(SHOWN_FIRST, n)
+    size = min(PAGE_IMAGES, max(SMALL_PAGE, n // 3))
     pages = max(1, round((n - typical) / size))
     edges = np.linspace(typical, n, pages + 1).round().astype(np.int64)
     means = [sure[low:high].mean() if high > low else 0.0 for low, high in pairwise(edges.tolist())]
@@ -99,7 +100,7 @@ def outcome(ranking: Ranking, answers: str, wrong: Sequence[int]) -> tuple[list[
     On a page that is mostly right, images that were not chosen as wrong stay open: some of them are.
     """
     found, bad, visible = search(ranking.pages, ranking.first, answers), {*wrong}, shown(ranking, answers)
-    right = [page for page, answer in found.answers.items() if answer == ALL]
+    right = [page for page, answer in found.answers.items() if answer == ALL_RIGHT]
     seen = [row for page in right for row in _rows(ranking, page) if row not in bad]
     before = ranking.rows[: ranking.edges[found.good]].tolist() if found.good else []
     return seen, [row for row in before if row not in visible], [row for row in wrong if row in visible]

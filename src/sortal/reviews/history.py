@@ -6,7 +6,7 @@ from typing import Any
 
 from sortal.errors import InputError
 from sortal.reviews import actions
-from sortal.reviews.actions import LONGEST_NAME, Action, Change, Redo, Undo
+from sortal.reviews.actions import LONGEST_CATEGORY_NAME, Action, Change, Redo, Undo
 from sortal.reviews.effects import outcome_of
 from sortal.reviews.state import Outcome, ReviewedCategory, State
 from sortal.runs.confidence import Floats
@@ -108,7 +108,7 @@ def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
         return quoted(categories[category].name if category in categories else f"category {category}")
 
     def quoted(text: str) -> str:
-        return repr(shorten(text, LONGEST_NAME))
+        return repr(shorten(text, LONGEST_CATEGORY_NAME))
 
     def count(images: tuple[str, ...]) -> str:
         return plural(len(images), "image")

@@ -17,12 +17,12 @@ from sortal.reviews.loading import locked_run
 from sortal.runs.confidence import Ints
 from sortal.runs.run import DECISIONS, Run
 
-ELSEWHERE = "Here these images were put elsewhere."  # why a decision is disputed
-CONFIRMED = "Here these images were confirmed."
-REFITTED = "A refit depends on all decisions before it. Refit again here."
-MISSING = "A category does not exist here."
-APART = "Here they are kept apart."
-UNDONE = "They undid a decision that still stands here."
+PUT_ELSEWHERE = "Here these images were put elsewhere."  # why a decision is disputed
+WERE_CONFIRMED = "Here these images were confirmed."
+REFIT_AGAIN = "A refit depends on all decisions before it. Refit again here."
+NOT_HERE = "A category does not exist here."
+KEPT_APART = "Here they are kept apart."
+STILL_STANDS = "They undid a decision that still stands here."
 
 
 def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
@@ -74,7 +74,7 @@ class _Joining:
         for step in self.ours.done:
             undo = self.theirs.undone_by.get(step.key)
             if undo is not None and undo not in have:
-                self.lines.append(replace(self.their_lines[undo], disputed=UNDONE))
+                self.lines.append(replace(self.their_lines[undo], disputed=STILL_STANDS))
 
     def _take_over(self, step: Step, rows: Ints) -> None:
         """Take over a step of theirs; `rows` are the images that it is the last to say something of."""
@@ -85,16 +85,16 @@ class _Joining:
                 into = self._all_here(ids)
                 apart = any(other in self.ours.categories[one].apart for one, other in combinations(into, 2))
                 if len(into) > 1:
-                    self._add(step, Merge(categories=into), APART if apart else "")
+                    self._add(step, Merge(categories=into), KEPT_APART if apart else "")
             case actions.Keep(categories=ids):
                 if len(kept := self._all_here(ids)) == len(ids):
                     self._add(step, actions.Keep(categories=kept))
             case Split(images=images, category=category) if category in self.theirs.categories:
                 rows = self.ours.rows_of(images)
                 self._place(step, category, rows[~self.opinion[rows]], new=Split)
-                self._place(step, category, rows[self.opinion[rows]], ELSEWHERE)
+                self._place(step, category, rows[self.opinion[rows]], PUT_ELSEWHERE)
             case actions.Refit():
-                self._add(step, step.change, REFITTED)
+                self._add(step, step.change, REFIT_AGAIN)
             case _:
                 for category in dict.fromkeys(self.theirs.category[rows].tolist()):
                     self._settle(step, category, rows[self.theirs.category[rows] == category])
@@ -120,10 +120,10 @@ class _Joining:
             self._add(step, actions.Accept(images=confirmed))
         own, grown = self._here(category), unseen[~ours.settled[unseen]]
         if own is None:
-            self._place(step, category, grown, MISSING)
+            self._place(step, category, grown, NOT_HERE)
         elif len(grown):
             self._add(step, actions.Grow(category=own, seen=(), unseen=self._contents(grown), wrong=()))
-        self._place(step, category, rows[against & np.isin(states, SETTLED)], ELSEWHERE)
+        self._place(step, category, rows[against & np.isin(states, SETTLED)], PUT_ELSEWHERE)
 
     def _place(
         self, step: Step, category: int, rows: Ints, reason: str = "", *, new: type[Create | Split] = Create
@@ -151,7 +151,7 @@ class _Joining:
             part, rows = rows[here], rows[~here]
             wrong = [content for content in self._contents(part) if (content, category) in barred]
             if wrong:
-                reason = CONFIRMED if settled[part[0]] else ""
+                reason = WERE_CONFIRMED if settled[part[0]] else ""
                 if self._add(step, actions.Reject(images=tuple(wrong), category=category), reason):
                     rows = np.concatenate([rows, part])  # where they are now may be wrong as well
 

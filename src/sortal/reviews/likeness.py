@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from sortal.runs.confidence import Features, Floats, Ints
 
-MOST = 8000  # images that are compared; of more, a random sample
-NEIGHBOURS = 10
-DISTANCE, SHARED, PROBABLE, OFFSET = -0.8, 4.9, 5.6, -3.6
-BLOCK = 2**24  # similarities at once
+MOST_IMAGES_COMPARED = 8000  # of more, a random sample
+NEIGHBOURS_COMPARED = 10
+DISTANCE_WEIGHT, SHARED_WEIGHT, PROBABLE_WEIGHT, OFFSET_WEIGHT = -0.8, 4.9, 5.6, -3.6
+SIMILARITIES_AT_ONCE = 2**24
 
 
 class Likeness:
@@ -24,8 +24,8 @@ class Likeness:
 
     def __init__(self, x: Features, seed: int) -> None:
         rows = np.arange(len(x))
-        if len(x) > MOST:
-            rows = np.sort(np.random.default_rng(seed).permutation(len(x))[:MOST])
+        if len(x) > MOST_IMAGES_COMPARED:
+            rows = np.sort(np.random.default_rng(seed).permutation(len(x))[:MOST_IMAGES_COMPARED])
         self.rows, self.x = rows, np.asarray(x[rows], dtype=np.float32)
         self.near = _neighbours(self.x)
 
@@ -46,20 +46,20 @@ class Likeness:
         np.add.at(shared, (of[edges], to[edges]), 1 / max(self.near.shape[1], 1))
         probable, shared = (each / counts[:, None] for each in (probable, shared))
         apart = np.sqrt(np.maximum(_squared(centres, centres), 0) / np.maximum(within[:, None] + within, 1e-12))
-        score = DISTANCE * apart + OFFSET
-        score += SHARED * np.sqrt(shared + shared.T) + PROBABLE * np.sqrt(probable + probable.T)
+        score = DISTANCE_WEIGHT * apart + OFFSET_WEIGHT
+        score += SHARED_WEIGHT * np.sqrt(shared + shared.T) + PROBABLE_WEIGHT * np.sqrt(probable + probable.T)
         found: Floats = 1 / (1 + np.exp(-np.clip(score, -50, 50)))
         np.fill_diagonal(found, 0.0)
         return found
 
 
 def _neighbours(x: NDArray[np.float32]) -> Ints:
-    """Return the most similar other rows (n, NEIGHBOURS) of each row."""
-    count = min(NEIGHBOURS, len(x) - 1)
+    """Return the most similar other rows (n, NEIGHBOURS_COMPARED) of each row."""
+    count = min(NEIGHBOURS_COMPARED, len(x) - 1)
     found = np.zeros((len(x), max(count, 0)), dtype=np.int64)
     if count < 1:
         return found
-    step = max(1, BLOCK // len(x))
+    step = max(1, SIMILARITIES_AT_ONCE // len(x))
     for start in range(0, len(x), step):
         alike = x[start : start + step] @ x.T
         alike[np.arange(len(alike)), start + np.arange(len(alike))] = -np.inf  # not itself

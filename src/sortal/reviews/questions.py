@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sortal.reviews import growing
 from sortal.reviews.actions import Refit
 from sortal.reviews.audit import due
-from sortal.reviews.growing import PAGE, TYPICAL, Ranking
+from sortal.reviews.growing import PAGE_IMAGES, SHOWN_FIRST, Ranking
 from sortal.reviews.history import Review
 from sortal.reviews.journal import run_key
 from sortal.reviews.likeness import Likeness
@@ -25,11 +25,11 @@ from sortal.runs.run import KNOWN, NEW, Run
 
 LOOK, KEY, CLICK, POINT, HAND, DECIDE = 0.2, 0.28, 0.2, 1.1, 0.4, 1.35  # seconds
 ANSWER = DECIDE + KEY
-NAME = DECIDE + 9 * KEY  # typing a name
-MARK = POINT + CLICK
+NAMING = DECIDE + 9 * KEY  # typing a name
+MARKING = POINT + CLICK
 BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
-ALIKE, MIXED = 0.02, 0.5  # probabilities from which a merge, or a split, is proposed
+MERGE_LIKELY, SPLIT_LIKELY = 0.02, 0.5  # probabilities from which a merge, or a split, is proposed
 EXAMINED = 60  # categories that are examined for a split: the least sure
 SCREEN = 40  # images of an audit
 OFFERED = 20  # pairs that are offered at once, and images one by one
@@ -37,7 +37,7 @@ RIVALS = 20  # categories that two parts are compared among
 LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
-Kind = Literal["grow", "merge", "split", "audit", "page", "image"]
+QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image"]
 
 
 class Advisor(Protocol):
@@ -68,7 +68,7 @@ Advising: TypeAlias = Callable[[Run], Advisor]  # makes the advisor for a run
 class Question:
     """What to ask, and about which images; answered on one screen."""
 
-    kind: Kind
+    kind: QuestionKind
     categories: tuple[int, ...]
     rows: tuple[tuple[int, ...], ...] = ()  # images of each category, or part
     images: int  # that the answer is about
@@ -156,8 +156,8 @@ class Guide:
             if not len(rows) or _looked_at(own, len(rows)):
                 continue
             named = own.kind == KNOWN or not is_generated(own.name)
-            looks = min(TYPICAL + PAGE, len(rows))
-            seconds = looks * LOOK + 1.7 * ANSWER + (0 if named else NAME)
+            looks = min(SHOWN_FIRST + PAGE_IMAGES, len(rows))
+            seconds = looks * LOOK + 1.7 * ANSWER + (0 if named else NAMING)
             worth = float(sure[rows].sum()) / seconds
             found.append(Question(kind="grow", categories=(each,), images=len(rows), worth=worth))
         return found
@@ -169,9 +169,9 @@ class Guide:
             if not len(rows) or not _looked_at(review.categories[each], len(rows)):
                 continue
             rest += rows.tolist()
-            page = rows[np.argsort(-sure[rows], kind="stable")[:PAGE]]
+            page = rows[np.argsort(-sure[rows], kind="stable")[:PAGE_IMAGES]]
             right = float(sure[page].mean())
-            seconds = len(page) * LOOK + ANSWER + 2 * HAND + (1 - right) * len(page) * MARK
+            seconds = len(page) * LOOK + ANSWER + 2 * HAND + (1 - right) * len(page) * MARKING
             shown, worth = (tuple(page.tolist()),), right * len(page) / seconds
             found.append(Question(kind="page", categories=(each,), rows=shown, images=len(page), worth=worth))
         if rest:
@@ -181,14 +181,17 @@ class Guide:
             found.append(Question(kind="image", categories=(), rows=(drawn,), images=len(rest), worth=worth))
         return found
 
-    def _merges(self, review: Review, free: dict[int, Ints], best: float, *, least: float = ALIKE) -> list[Question]:
+    def _merges(
+        self, review: Review, free: dict[int, Ints], best: float, *, least: float = MERGE_LIKELY
+    ) -> list[Question]:
         ids = [*free]
         if len(ids) < 2:
             return []
         alike, sizes = self._alike(review, review.category, ids), np.bincount(review.category)
         pairs = np.argwhere(np.triu(alike >= least, 1))
         pairs = pairs[np.argsort(-alike[pairs[:, 0], pairs[:, 1]], kind="stable")]
-        found, saved = list[Question](), NAME + (TYPICAL + PAGE) * LOOK + ANSWER  # seconds to grow another category
+        found = list[Question]()
+        saved = NAMING + (SHOWN_FIRST + PAGE_IMAGES) * LOOK + ANSWER  # seconds to grow another category
         for pair in map(tuple, pairs):
             first, second = sorted(
                 (review.categories[ids[at]] for at in pair), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
@@ -205,7 +208,9 @@ class Guide:
                 break
         return found
 
-    def _splits(self, review: Review, sure: Floats, free: dict[int, Ints], *, least: float = MIXED) -> list[Question]:
+    def _splits(
+        self, review: Review, sure: Floats, free: dict[int, Ints], *, least: float = SPLIT_LIKELY
+    ) -> list[Question]:
         found = []
         large = (each for each, rows in free.items() if len(rows) >= 2 * BESIDE)
         doubtful = [each for each in large if not review.categories[each].whole]
@@ -217,7 +222,7 @@ class Guide:
             likely = self._is_mixed(review, each, parts)
             if likely >= least:
                 rows = tuple(tuple(nearest_first(self.run.features, part)[:BESIDE].tolist()) for part in parts)
-                worth = likely * len(free[each]) / 2 / (2 * BESIDE * LOOK + ANSWER + NAME)
+                worth = likely * len(free[each]) / 2 / (2 * BESIDE * LOOK + ANSWER + NAMING)
                 found.append(
                     Question(
                         kind="split", categories=(each,), rows=rows, images=len(free[each]), likely=likely, worth=worth
@@ -278,7 +283,7 @@ class Guide:
 
 def _looked_at(category: ReviewedCategory, left: int) -> bool:
     """Tell whether what is left open in a category was left when it was grown, but for a few that came later."""
-    return category.grown is not None and left < category.grown + PAGE
+    return category.grown is not None and left < category.grown + PAGE_IMAGES
 
 
 def _digest(*rows: Ints) -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.images.originals import STATES, Originals
+from sortal.images.originals import FILE_STATES, Originals
 from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import growing, journal
@@ -22,13 +22,12 @@ from sortal.runs import projection
 from sortal.runs.categories import is_generated, nearest_first, rows_by
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.projection import Placer
-from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, Kind, Run, sizes_of
+from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, CategoryKind, Run, sizes_of
 from sortal.system.open_folder import check_folder, identity_of
 from sortal.system.text import readable
 
-Mask = NDArray[np.bool_]
 CARD_IMAGES = 8  # images on a card, and beside an image
-MOST_COMPARED = 40  # categories that a name is compared for
+MOST_NAMES_COMPARED = 40  # categories that a name is compared for
 MOST_NEAR = 4  # categories of each kind that are most similar to an image
 COMPARED_AT_ONCE = 2**14  # images that are compared at once
 
@@ -189,7 +188,7 @@ class Session:
     def _lost(self) -> dict[str, Any]:
         """Say how many files are gone or have changed, and name some."""
         rows = np.flatnonzero(self.originals.state)[:CARD_IMAGES].tolist()
-        counts = {state: int((self.originals.state == at).sum()) for at, state in enumerate(STATES) if at}
+        counts = {state: int((self.originals.state == at).sum()) for at, state in enumerate(FILE_STATES) if at}
         return {**counts, "files": [self._file(row) for row in rows]}
 
     def words(self) -> dict[str, Any]:
@@ -268,13 +267,13 @@ class Session:
             near = self._nearest("known", self._review.centres([number]))[0] if is_new else []
             if self.advisor is None or not self.advisor.words or not len(self._review.members(number)):
                 return {"near": near, "names": []}
-            others = [*self._review.categories][:MOST_COMPARED]
+            others = [*self._review.categories][:MOST_NAMES_COMPARED]
             typical = {each: self._guide.typical(self._review, each, CARD_IMAGES) for each in (number, *others)}
         rows = {each: np.array(rows, dtype=np.int64) for each, rows in typical.items() if rows}
         with self._advising:
             return {"near": near, "names": self.advisor.names(rows[number], [*rows.values()])}
 
-    def _nearest(self, kind: Kind, points: Floats) -> list[list[int]]:
+    def _nearest(self, kind: CategoryKind, points: Floats) -> list[list[int]]:
         """Return the categories of a kind whose centres are nearest to each of the points (m, d), the nearest first."""
         ids = [each.id for each in self._review.categories.values() if each.kind == kind]
         centres = self._review.centres(ids)
@@ -317,7 +316,7 @@ class Session:
         with self._drawing:  # once, while others may decide
             if self._places is None:
                 a, seed = self.run.assignments, self.run.facts.settings.seed
-                rows = np.sort(projection.sample(a.category_id, a.distance, projection.POINTS, seed=seed))
+                rows = np.sort(projection.sample(a.category_id, a.distance, projection.MAP_POINTS, seed=seed))
                 x, folder = self.run.features[rows], self.run.cache / "map"
                 at = projection.coordinates(x, self.place, seed=seed, folder=folder)
                 self._places = rows, at
@@ -340,7 +339,9 @@ class Session:
     def _file(self, row: int) -> str:
         return readable(self.run.assignments.files[row])
 
-    def _card(self, own: ReviewedCategory, rows: Ints, centre: Floats, settled: Mask, sure: Floats) -> dict[str, Any]:
+    def _card(
+        self, own: ReviewedCategory, rows: Ints, centre: Floats, settled: NDArray[np.bool_], sure: Floats
+    ) -> dict[str, Any]:
         """Describe a category with these rows; `settled` (n,) and `sure` (n,) are of all images."""
         open_ = sure[rows[~settled[rows]]]
         there = rows[self.originals.state[rows] == 0]

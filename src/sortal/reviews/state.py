@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError
 from sortal.images.review_states import SETTLED, ReviewState
-from sortal.reviews.audit import NO_TALLY, Precision, Tally, precision
+from sortal.reviews.audit import NO_TALLY, Tally, UnseenPrecision, precision
 from sortal.reviews.rejections import Rejections
 from sortal.runs.building import assess, build_run, hash_images
 from sortal.runs.categories import free_names, positions
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
-from sortal.runs.run import LABELLED, Assignments, Category, Kind, Run, sizes_of
+from sortal.runs.run import LABELLED, Assignments, Category, CategoryKind, Run, sizes_of
 
 NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
 
@@ -24,7 +24,7 @@ class ReviewedCategory:
 
     id: int
     name: str
-    kind: Kind
+    kind: CategoryKind
     former: tuple[str, ...] = ()  # other names of its class
     by_hand: bool = False  # whether it was created, merged or split
     origin: int | None = None  # id of the category it was split off; None for one of the run
@@ -161,7 +161,7 @@ class State:
         origin = self.categories[category].origin
         return self._start[category if category in self._start or origin is None else origin]
 
-    def precision(self, ids: Sequence[int] | None = None) -> Precision:
+    def precision(self, ids: Sequence[int] | None = None) -> UnseenPrecision:
         """Estimate how many of the images accepted unseen are right, in all or the given categories."""
         counts = sizes_of(self.category[self.unseen])
         among = [self.categories[each] for each in (self.categories if ids is None else ids)]

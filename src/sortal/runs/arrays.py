@@ -11,8 +11,9 @@ from sortal.runs.confidence import Features
 from sortal.system.regular_files import open_regular
 
 FEATURES = "features.npy"
-HEADERS = Lock()  # Python 3.11 may fail where two threads parse headers of arrays at the same time
-UNREADABLE = (OSError, EOFError, ValueError, TypeError, ArithmeticError, MemoryError)  # NumPy, by a damaged header
+HEADER_LOCK = Lock()  # Python 3.11 may fail where two threads parse headers of arrays at the same time
+# What NumPy raises for a damaged header.
+DAMAGED_HEADER = (OSError, EOFError, ValueError, TypeError, ArithmeticError, MemoryError)
 
 
 def segment(at: int) -> str:
@@ -42,9 +43,9 @@ def read_array(path: Path) -> Features:
     """Map an array into memory, which must be the whole file: a header cannot claim more than there is."""
     try:
         open_regular(path).close()  # or opening a pipe would block
-        with HEADERS:
+        with HEADER_LOCK:
             found = np.lib.format.open_memmap(path, mode="r")
-    except UNREADABLE as error:
+    except DAMAGED_HEADER as error:
         raise ValueError(f"{path.name} cannot be read as an array: {error}") from error
     if found.dtype.kind != "f" or found.ndim != 2:
         raise ValueError(f"{path.name} must be numbers of shape (n, d), got {found.dtype} of shape {found.shape}")

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from sortal.runs.confidence import Confidence, Features, Floats, Ints
 from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category
 
-TYPICAL = 12  # files that are named for each category
+TYPICAL_FILES = 12  # files that are named for each category
 BEYOND = 1.0  # standard deviations beyond the usual distance at which an unsure image may belong to a candidate
-CLOSE = 1.75  # times the usual distance to a centre: the mean distance between images of one category
-LEAST = 3  # images of a candidate
-MOST = 5000  # images that are compared with each other; of more, the farthest
+CANDIDATE_SPREAD = 1.75  # times the usual distance to a centre: the mean distance between images of one category
+SMALLEST_CANDIDATE = 3  # images of a candidate
+MOST_CANDIDATE_IMAGES = 5000  # images that are compared with each other; of more, the farthest
 
 
 def outline(classes: Sequence[str], weights: Sequence[int]) -> tuple[Category, ...]:
@@ -56,7 +56,7 @@ def describe(categories: Sequence[Category], a: Assignments, centres: Features) 
             unsure=unsure[j],
             cohesion=round(float(tight[j]), 6) if len(rows) else None,
             nearest_known_id=nearest[j],
-            typical=tuple(a.files[row] for row in rows[:TYPICAL]),
+            typical=tuple(a.files[row] for row in rows[:TYPICAL_FILES]),
         )
         for j, rows in enumerate(members(a.category_id, typicality(a), categories))
     )
@@ -91,16 +91,18 @@ def find_candidates(
     """Group added images that are far from every centre and near each other; `x` is (n, d), `centres` (k, d)."""
     beyond = confidence.beyond(rows_of(categories, a.category_id), a.distance)
     rows = np.flatnonzero((a.folders > 0) & (a.status == UNSURE) & (beyond > BEYOND))
-    if len(rows) > MOST:
-        rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST]])
-    if len(rows) < LEAST:
+    if len(rows) > MOST_CANDIDATE_IMAGES:
+        rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST_CANDIDATE_IMAGES]])
+    if len(rows) < SMALLEST_CANDIDATE:
         return ()
     from scipy.cluster.hierarchy import fcluster, linkage
 
-    tree, within = linkage(x[rows].astype(np.float64), "average"), CLOSE * float(confidence.usual.mean())
+    tree, within = linkage(x[rows].astype(np.float64), "average"), CANDIDATE_SPREAD * float(confidence.usual.mean())
     groups = fcluster(tree, within, "distance")  # (n,) numbers of groups within this mean distance
     members = [rows[groups == number] for number in np.unique(groups)]
-    members = sorted((group for group in members if len(group) >= LEAST), key=lambda group: (-len(group), group[0]))
+    members = sorted(
+        (group for group in members if len(group) >= SMALLEST_CANDIDATE), key=lambda group: (-len(group), group[0])
+    )
     found = []
     for number, group in enumerate(members, start=1):
         middle = x[group].mean(axis=0)

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 ENOUGH = 20  # held-out images that calibrate well; with fewer, confidence is rough
 # The usual share of the mean squared distance that T is, and the scale of its deviations, as a log: what T is taken
 # to be until held-out images tell otherwise. On three collections, even and long-tailed, calibration finds 0.55 to 1.3.
-UNCALIBRATED, DOUBT = 0.7, 0.5
+UNCALIBRATED, TEMPERATURE_SPREAD = 0.7, 0.5
 FAR = 2.5  # standard deviations beyond the usual distance at which confidence begins to fall
 PRIOR = 10  # weight, in images, of the usual distance, and of the stability, over all categories
 SURE, STEEPEST = 0.99, 500.0  # probability that is raised to a power, and that power, at most
-CHUNK = 2**24  # numbers in a block of features and distances
+NUMBERS_AT_ONCE = 2**24  # numbers in a block of features and distances
 Features = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -129,7 +129,7 @@ def place(
     n, k = len(x), len(centres)
     own = np.zeros(n, dtype=np.int64) if row is None else row.astype(np.int64)
     other, chance, distance, following = np.full(n, -1), np.ones(n), np.zeros(n), np.full(n, np.nan)
-    step = max(1, CHUNK // (k + x.shape[1]))
+    step = max(1, NUMBERS_AT_ONCE // (k + x.shape[1]))
     for start in range(0, n, step):
         part = slice(start, start + step)
         costs = _costs(x[part], centres, head)
@@ -178,7 +178,7 @@ def _most_probable(costs: Floats, truth: Ints, usual: float) -> float:
 
     def loss(log_t: float) -> float:
         t = np.exp(log_t)
-        unusual = np.log1p(((log_t - np.log(usual)) / DOUBT) ** 2)  # heavy tails: many images overrule it
+        unusual = np.log1p(((log_t - np.log(usual)) / TEMPERATURE_SPREAD) ** 2)  # heavy tails: many images overrule it
         return float(np.sum(of_truth / t + logsumexp(-costs / t, axis=1)) + unusual)
 
     scale = np.log(max(float(costs.mean()), 1e-12))

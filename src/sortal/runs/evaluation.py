@@ -12,7 +12,7 @@ from sortal.runs.categories import known_names
 from sortal.runs.facts import CoveragePoint, Metrics, ReliabilityBin, SplitScores
 from sortal.runs.run import LABELLED, Assignments, Category
 
-POINTS, BINS = 200, 10  # of a curve, and of confidence
+CURVE_POINTS, BINS = 200, 10  # of a curve, and of confidence
 
 
 def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metrics | None:
@@ -58,8 +58,8 @@ def risk_coverage(right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> 
     order = np.argsort(-confidence, kind="stable")
     sorted_confidence = confidence[order]
     last = np.flatnonzero(np.append(sorted_confidence[1:] != sorted_confidence[:-1], True))
-    if len(last) > POINTS:
-        last = last[np.unique(np.linspace(0, len(last) - 1, POINTS).round().astype(np.int64))]
+    if len(last) > CURVE_POINTS:
+        last = last[np.unique(np.linspace(0, len(last) - 1, CURVE_POINTS).round().astype(np.int64))]
     accuracy = np.cumsum(right[order])[last] / (last + 1)
     rows = zip((last + 1) / len(right), accuracy, sorted_confidence[last], strict=True)
     return tuple(CoveragePoint(*(round(float(value), 6) for value in row)) for row in rows)

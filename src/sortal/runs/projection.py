@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sortal.errors import NoSpaceError
+from sortal.runs.confidence import Features, Floats, Ints
 from sortal.system import cache
 
-POINTS = 5000  # images on the map at most, unless they are placed on a GPU
+MAP_POINTS = 5000  # images on the map at most, unless they are placed on a GPU
 SPAN = 9999  # coordinates are whole numbers from 0 to this
-Matrix = NDArray[np.float64]
-Placer: TypeAlias = Callable[[NDArray[np.float32], int], Matrix]  # features (n, d) and a seed to positions (n, 2)
+Placer: TypeAlias = Callable[[Features, int], Floats]  # features (n, d) and a seed to positions (n, 2)
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,10 @@ class Mapper:
     """How images are placed on a map, and how many at most; made by a package that may use torch."""
 
     place: Placer
-    points: int = POINTS
+    points: int = MAP_POINTS
 
 
-def sample(category: NDArray[np.int64], distance: NDArray[np.float64], points: int, *, seed: int) -> NDArray[np.int64]:
+def sample(category: Ints, distance: Floats, points: int, *, seed: int) -> Ints:
     """Choose rows for the map: the most typical image of each category, then others in random order while they fit."""
     order = np.lexsort((distance, category))
     first = order[np.unique(category[order], return_index=True)[1]]
@@ -34,9 +33,7 @@ def sample(category: NDArray[np.int64], distance: NDArray[np.float64], points: i
     return np.concatenate([first, rest])[:points]
 
 
-def coordinates(
-    features: NDArray[np.float32], place: Placer, *, seed: int, folder: Path | None = None
-) -> NDArray[np.int64]:
+def coordinates(features: Features, place: Placer, *, seed: int, folder: Path | None = None) -> Ints:
     """Place images and return coordinates (n, 2) from 0 to SPAN, cached in a folder."""
     if folder is None:
         return _scaled(place(features, seed))
@@ -51,11 +48,11 @@ def coordinates(
     return made
 
 
-def _scaled(xy: Matrix) -> NDArray[np.int64]:
+def _scaled(xy: Floats) -> Ints:
     """Stretch each axis to the whole span; where all rows are equal, use its middle."""
     if not len(xy):
         return np.zeros((0, 2), dtype=np.int64)
     low, extent = xy.min(axis=0), np.ptp(xy, axis=0)
     fraction = np.where(extent > 0, (xy - low) / np.where(extent > 0, extent, 1.0), 0.5)
-    whole: NDArray[np.int64] = np.rint(fraction * SPAN).astype(np.int64)
+    whole: Ints = np.rint(fraction * SPAN).astype(np.int64)
     return whole

@@ -26,7 +26,7 @@ INITIAL = "initial.safetensors"  # the trained part of the backbone as it was be
 DECISIONS = "decisions.jsonl"  # of people who reviewed the run
 LAST_ID = 2**62  # of a category: arrays hold what follows it, too
 
-Kind = Literal["known", "new"]
+CategoryKind = Literal["known", "new"]
 LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")
 
 
@@ -91,7 +91,7 @@ class Category:
 
     id: int
     name: str
-    kind: Kind
+    kind: CategoryKind
     former: tuple[str, ...] = ()  # other names of its class, in labels that were given before it was renamed or merged
     weight: int = 0  # images that its centre is the mean of
     size: int = 0  # images, labelled and unsure ones included

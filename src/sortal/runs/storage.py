@@ -30,12 +30,12 @@ from sortal.system.regular_files import parse_json, read_json, read_regular
 
 Whole = TypeVar("Whole")
 RUN_FORMAT = "sortal run 2"
-RUN, K, METRICS, CONFIDENCE = "run.json", "k.json", "metrics.json", "confidence.json"
+RUN, K_CHOICE, METRICS, CONFIDENCE = "run.json", "k.json", "metrics.json", "confidence.json"
 ASSIGNMENTS, CATEGORIES = "assignments.csv", "categories.csv"
 QUARANTINE, CANDIDATES, REJECTED = "quarantine.csv", "candidates.csv", "rejected.csv"
 CENTRES, HEAD = "centres.npy", "head.npy"
 OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED}  # removed where a run has none
-HEXADECIMAL = re.compile("[0-9a-f]{32}")  # the digest of a content
+CONTENT_DIGEST = re.compile("[0-9a-f]{32}")  # the digest of a content
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
 # Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
 LISTS, TEXTS, NUMBERS = (
@@ -62,7 +62,7 @@ def write_run(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
     disk.replace_all(run.folder, {**changed, **segments, RUN: facts}, [*gone, *stale])
 
 
-def _changed_features(run: Run) -> tuple[dict[str, disk.Content], list[str]]:
+def _changed_features(run: Run) -> tuple[dict[str, disk.FileContent], list[str]]:
     """Return the feature files to write and those to remove; features are recognised by their digest in RUN."""
     saved, names = peek(run.folder), arrays.segments(run.folder)
     if saved is not None and names:
@@ -89,7 +89,7 @@ def _contents(run: Run) -> dict[str, bytes]:
         ASSIGNMENTS: tables.table(columns_of(run.assignments, names)),
         CATEGORIES: tables.table(categories),
         QUARANTINE: tables.table([("file_name", [each.file for each in bad]), *records(bad, ("reason", "detail"))]),
-        K: _json(asdict(run.k)),
+        K_CHOICE: _json(asdict(run.k)),
         CONFIDENCE: _json(asdict(run.confidence)),
         CENTRES: b"".join(arrays.npy_parts(run.centres)),
     }
@@ -236,7 +236,7 @@ def read_run(place: Path) -> Run:
         has.add(HEAD)
     parts: dict[str, Any] = {
         "assignments": part(ASSIGNMENTS, lambda path: _read_assignments(path, len(facts.images))),
-        "k": part(K, lambda path: read_record(KChoice, read_json(path), K)),
+        "k": part(K_CHOICE, lambda path: read_record(KChoice, read_json(path), K_CHOICE)),
         "confidence": part(CONFIDENCE, lambda path: read_record(Confidence, read_json(path), CONFIDENCE)),
         "metrics": part(METRICS, lambda path: read_record(Metrics, read_json(path), METRICS))
         if METRICS in has
@@ -303,7 +303,7 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
         ("status", {*table["status"]}, {*STATUSES}),
         ("reviewed", {*table["reviewed"]}, {*STATE_WORDS}),
         ("folder", {*folders.tolist()}, {*range(sources)}),
-        ("content", {*filterfalse(HEXADECIMAL.fullmatch, table["content"])}, set[str]()),
+        ("content", {*filterfalse(CONTENT_DIGEST.fullmatch, table["content"])}, set[str]()),
     ):
         if wrong := [*map(quoted, values - allowed)]:
             raise ValueError(f"the column {column} of {ASSIGNMENTS} has an invalid cell, {min(wrong)}")

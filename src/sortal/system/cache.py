@@ -14,13 +14,13 @@ from sortal.system.files import write_atomically
 from sortal.system.open_folder import make_folder
 from sortal.system.regular_files import openable, read_json
 
-DIGEST = "sha256"
-CODE = 3  # incremented when a stage gives another result from the same input
+HASH = "sha256"
+CODE_VERSION = 3  # incremented when a stage gives another result from the same input
 
 
 def key(stage: str, *parts: Any) -> str:
     """Return the name of a stage's result from these inputs."""
-    text = json.dumps([stage, CODE, sortal.__version__, *parts], sort_keys=True)
+    text = json.dumps([stage, CODE_VERSION, sortal.__version__, *parts], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -34,19 +34,19 @@ def hashed(*arrays: NDArray[Any]) -> str:
 
 
 def load(path: Path) -> Any:
-    """Return a cached value; None if there is none, or if it is damaged."""
+    """Return a cached value; None if there is none, or it is damaged."""
     try:
         held = read_json(path)
     except (OSError, ValueError):
         return None
-    whole = isinstance(held, dict) and held.keys() == {"value", DIGEST} and held[DIGEST] == _digest(held["value"])
+    whole = isinstance(held, dict) and held.keys() == {"value", HASH} and held[HASH] == _digest(held["value"])
     return held["value"] if whole else None
 
 
 def save(path: Path, value: Any) -> None:
     """Cache a value as JSON, with its digest."""
     make_folder(path.parent)
-    write_atomically(path, json.dumps({"value": value, DIGEST: _digest(value)}).encode())
+    write_atomically(path, json.dumps({"value": value, HASH: _digest(value)}).encode())
 
 
 def _digest(value: Any) -> str:
@@ -60,7 +60,7 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
     try:
         with openable(path) as name, safe_open(name, "numpy") as held:
             arrays = {name: held.get_tensor(name) for name in sorted(held.keys())}
-            whole = (held.metadata() or {}).get(DIGEST) == hashed(*arrays.values())
+            whole = (held.metadata() or {}).get(HASH) == hashed(*arrays.values())
     except FileNotFoundError:
         return None
     except (SafetensorError, OSError, AttributeError, TypeError, KeyError) as error:  # of types that NumPy lacks, too
@@ -76,4 +76,4 @@ def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
     make_folder(path.parent)
     whole = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
-    write_atomically(path, save(whole, metadata={DIGEST: hashed(*whole.values())}))
+    write_atomically(path, save(whole, metadata={HASH: hashed(*whole.values())}))

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # cached tokens.
 MIN_VIEWS_TO_COMPILE = 250_000  # through the trunk
 MIN_STEPS_TO_COMPILE = 20_000
-CACHE = "TORCHINDUCTOR_CACHE_DIR"
+INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 COMPILERS = 4  # processes; by default one per core, each of which keeps its memory
 
 # Messages of out-of-memory errors without their own type: of the CPU allocator, CUDA, MPS and NVIDIA's libraries.
@@ -54,7 +54,7 @@ class Compute:
             nonlocal run, proven
             try:
                 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(COMPILERS))  # read when first imported
-                os.environ[CACHE] = os.environ.get(CACHE) or compiler_cache()
+                os.environ[INDUCTOR_CACHE] = os.environ.get(INDUCTOR_CACHE) or compiler_cache()
                 run = run or torch.compile(function, dynamic=False)  # raises on some Python versions
                 result: Tensor = run(*values)
             except torch.OutOfMemoryError:
@@ -73,7 +73,7 @@ class Compute:
 
 @cache
 def compiler_cache() -> str:
-    """Return a folder for compiled code that only this user can write to; anyone could fill torch's own, in /tmp."""
+    """Return a folder for compiled code that only this user can write to; torch's own, in /tmp, is open to everyone."""
     place = os.path.join(os.path.dirname(torch.hub.get_dir()), "inductor")
     try:
         os.makedirs(place, mode=0o700, exist_ok=True)
@@ -106,7 +106,7 @@ def name_of(device: torch.device) -> str:
 
 
 def start(device: torch.device) -> None:
-    """Start a GPU in another thread: its context and libraries take about a second, in which files can be read."""
+    """Start a GPU in another thread: its context and libraries take about a second, during which files can be read."""
 
     def work() -> None:
         with suppress(RuntimeError):  # reported where the GPU is used
@@ -131,7 +131,7 @@ def choose_compute(
     if precision == AUTO and device.type == "cuda":
         bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
     elif precision == AUTO and device.type == "cpu":
-        # PyTorch cannot attend in bfloat16 if ATEN_CPU_CAPABILITY tells it to do with less than the processor has.
+        # If ATEN_CPU_CAPABILITY limits PyTorch to less than the processor has, it has no attention in bfloat16.
         whole = torch.backends.cpu.get_cpu_capability() == "AVX512"
         bf16 = whole and bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
     return Compute(device, bf16, device.type == "cuda" and worthwhile if compiled == AUTO else bool(compiled))
@@ -139,5 +139,5 @@ def choose_compute(
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an error means that memory ran out, on a GPU or on the CPU."""
-    said = str(error) if isinstance(error, RuntimeError) else ""
-    return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in OUT_OF_MEMORY)
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in text for words in OUT_OF_MEMORY)

@@ -18,14 +18,14 @@ from sortal.system.device import choose_device
 from sortal.system.progress import Runtime
 from sortal.system.workers import worker_count
 
-PIECE = 2**28  # bytes per broadcast of rows
-TIMEOUT = timedelta(days=1)  # processes wait while the first packs images; torchrun ends all if one dies
+BROADCAST_BYTES = 2**28  # bytes per broadcast of rows
+PEERS_TIMEOUT = timedelta(days=1)  # processes wait while the first packs images; torchrun ends all if one dies
 T = TypeVar("T")
 
 
 @contextmanager
 def _answered() -> Iterator[None]:
-    """Turn the errors by which a collective operation reports that another process is gone into ElsewhereError."""
+    """Raise ElsewhereError where a collective operation fails because another process is gone."""
     try:
         yield
     except RuntimeError as error:
@@ -49,7 +49,7 @@ class Peers:
         self.gather_objects(None)
 
     def by_first(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns in the first process, where alone it is called; if it fails there, fail in all."""
+        """Call `work` in the first process only, and return its result in all; if it fails there, fail in all."""
         if self.size == 1:
             return work()
         if not self.is_first:
@@ -65,7 +65,7 @@ class Peers:
         return self.broadcast((result, False))[0]
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """Call `work` in the first process, then in all others; return its own result in each."""
+        """Call `work` in the first process, then in all others; each returns its own result."""
         found = [work()] if self.is_first else []
         self.barrier()
         return found[0] if found else work()
@@ -142,7 +142,7 @@ class Peers:
         if self.group is None or not rows.numel():
             return
         device = torch.device("cuda") if dist.get_backend(self.group) == "nccl" else rows.device
-        piece = max(PIECE // rows[0].nbytes, 1)
+        piece = max(BROADCAST_BYTES // rows[0].nbytes, 1)
         for rank in range(self.size):
             start, end = self.share_of(len(rows), rank)
             for at in range(start, end, piece):
@@ -186,14 +186,14 @@ def launch(device: str) -> Processes:
         torch.cuda.set_device(chosen)
     if not dist.is_initialized():
         with _answered(), _stdout_as_stderr():
-            dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=TIMEOUT)
+            dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=PEERS_TIMEOUT)
         atexit.register(_leave)
     return Processes(chosen, dist.group.WORLD)
 
 
 @contextmanager
 def _stdout_as_stderr() -> Iterator[None]:
-    """Send what libraries write to standard output, which is for results, to standard error: gloo greets its peers."""
+    """Send to standard error what libraries write to standard output, which is for results: gloo greets its peers."""
     try:
         sys.stdout.flush()
         kept = os.dup(1)

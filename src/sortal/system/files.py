@@ -1,4 +1,4 @@
-"""Atomic writes: of one file, and of several files replaced together by way of a staging folder; locks on folders."""
+"""Atomic writes of one file, or of several that are replaced together by way of a staging folder; locks on folders."""
 
 import errno
 import json
@@ -16,16 +16,16 @@ from sortal.system.regular_files import read_json
 from sortal.system.temporary import sweep, sweep_below, temporary_file
 from sortal.system.text import byte_sizes
 
-COMMIT = "commit.json"  # the file that commits what is in the staging folder, NEXT
-LOCK = ".lock"
+COMMIT_FILE = "commit.json"  # the file that commits what is in the staging folder, NEXT
+LOCK_FILE = ".lock"
 LOCK_EVERY = 1.0  # seconds between attempts to get a lock
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)  # from file systems that have none
 
 
-Content: TypeAlias = bytes | tuple[bytes | memoryview, ...]  # of a file, whole or in parts
+FileContent: TypeAlias = bytes | tuple[bytes | memoryview, ...]  # of a file, whole or in parts
 
 
-def write_atomically(path: Path, content: Content) -> None:
+def write_atomically(path: Path, content: FileContent) -> None:
     """Write a file so that neither a reader nor a crash ever sees part of it."""
     parts = (content,) if isinstance(content, bytes) else content
     size = sum(memoryview(part).nbytes for part in parts)
@@ -43,7 +43,7 @@ def write_atomically(path: Path, content: Content) -> None:
 
 @contextmanager
 def writing(place: str | os.PathLike[str], needed: int = 0) -> Iterator[None]:
-    """Raise NoSpaceError where the enclosed code cannot write to a file or folder because the disk is full.
+    """Raise NoSpaceError if the enclosed code fails to write to a file or folder because the disk is full.
 
     `needed` is the number of bytes, if known.
     """
@@ -61,8 +61,11 @@ def sync_folder(folder: Path) -> None:
         here.sync()
 
 
-def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
-    """Write files, given as content or as a file to link, and delete those in `gone`: atomic for users of `finish`."""
+def replace_all(folder: Path, files: Mapping[str, FileContent | Path], gone: Collection[str]) -> None:
+    """Write files, given as content or as a file to link, and delete those in `gone`, as one change.
+
+    Once it is committed, it is completed here or, after a kill, by whoever calls `finish`.
+    """
     check_held(folder)
     finish(folder)
     try:
@@ -78,10 +81,10 @@ def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collect
         problem = f"The folder {str(folder)!r} cannot be written: {error.strerror or error}."
         raise InputError(f"{problem} Choose another.") from error
     finish(folder)
-    check_held(folder)  # or what was staged waits in a folder that has just been moved
+    check_held(folder)  # what was staged may be in a folder that has just been moved
 
 
-def _stage(staging: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
+def _stage(staging: Path, files: Mapping[str, FileContent | Path], gone: Collection[str]) -> None:
     make_folder(staging)
     for name, content in files.items():
         if not isinstance(content, Path):
@@ -92,7 +95,7 @@ def _stage(staging: Path, files: Mapping[str, Content | Path], gone: Collection[
         except OSError:
             shutil.copyfile(content, staging / name)
     commit = json.dumps({"files": sorted(files), "gone": sorted(gone)})
-    write_atomically(staging / COMMIT, commit.encode())
+    write_atomically(staging / COMMIT_FILE, commit.encode())
 
 
 def _discard(folder: Path) -> None:
@@ -107,7 +110,7 @@ def finish(folder: Path) -> None:
     try:
         if not is_pending(folder):
             return
-        commit = read_json(staging / COMMIT)
+        commit = read_json(staging / COMMIT_FILE)
         files, gone = list(commit["files"]), list(commit["gone"])
     except (OSError, ValueError, KeyError, TypeError):
         return
@@ -138,7 +141,7 @@ def _is_name(name: object) -> bool:
 
 def is_pending(folder: Path) -> bool:
     """Tell whether committed files are still in the staging folder."""
-    commit = folder / NEXT / COMMIT
+    commit = folder / NEXT / COMMIT_FILE
     return commit.is_file() and not (commit.is_symlink() or commit.parent.is_symlink())
 
 
@@ -147,24 +150,24 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
     """Create and lock a folder; if another process holds its lock, call `waiting` every second, or raise InputError.
 
     The operating system releases the lock of a process that is killed, so folders on file systems without such locks
-    are rejected; what such a process left in the folder and its cache is deleted. Without a folder, do nothing.
-    Whatever is written into the folder meanwhile, is refused once its path leads to another one.
+    are rejected. What a killed process left in the folder and its cache is deleted. While the folder is locked, nothing
+    is written to another one that takes its place. Without a folder, do nothing.
     """
     if folder is None:
         yield
         return
     from filelock import FileLock, Timeout
 
-    # A lock that is a mere file would outlive a killed process. Any thread may release the lock.
-    lock = FileLock(folder / LOCK, thread_local=False, fallback_to_soft=False)
+    # A soft lock is a mere file, which would outlive a killed process. Any thread may release the lock.
+    lock = FileLock(folder / LOCK_FILE, thread_local=False, fallback_to_soft=False)
     while not lock.is_locked:
         try:
             with open_folder(own_folder(folder), create=True) as here:
-                here.check(LOCK)
+                here.check(LOCK_FILE)
                 before = here.identity()
             lock.acquire(timeout=LOCK_EVERY if waiting else 0)
             if identity_of(folder) != before:
-                lock.release()  # of one that has just been moved away
+                lock.release()  # the locked folder has just been moved away
         except Timeout:
             if waiting is None:
                 message = f"Another process is using {str(folder)!r}. Wait until it is done, or choose another folder."
@@ -198,7 +201,7 @@ def _sweep(folder: Path) -> None:
 
 
 def same_file(one: str | Path, other: str | Path) -> bool:
-    """Tell whether two paths lead to one file or folder; a path to nothing is like no other."""
+    """Tell whether two paths lead to the same file or folder; paths that lead nowhere do not."""
     with suppress(OSError, ValueError):
         return os.path.samefile(one, other)
     return False

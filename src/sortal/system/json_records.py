@@ -1,4 +1,4 @@
-"""Frozen records from JSON: every value is read by the type of its field, and a wrong one is refused by name."""
+"""Frozen records from JSON: each value must fit the type of its field, and an error names the one that does not."""
 
 import sys
 import types
@@ -10,7 +10,7 @@ import numpy as np
 
 from sortal.system.text import shorten
 
-LONGEST = 60  # characters of a key or a value in a message
+LONGEST_SHOWN = 60  # characters of a key or a value in a message
 T = TypeVar("T")
 _hints = cache(get_type_hints)
 
@@ -20,38 +20,32 @@ def read_record(kind: type[T], value: object, name: str = "") -> T:
 
     Raises a ValueError that names the first value that does not fit.
     """
-    found: T = _read(kind, value, name or kind.__name__)
-    return found
+    record: T = _read(kind, value, name or kind.__name__)
+    return record
 
 
 def _read(kind: Any, value: Any, name: str) -> Any:
-    if kind is Any:
-        return value
     origin, arguments = get_origin(kind), get_args(kind)
     if hasattr(origin, "__value__"):  # an alias such as NDArray of newer NumPy: what it stands for
         origin = get_origin(origin.__value__)
+    if kind is Any:
+        return value
     if origin in (Union, types.UnionType):
-        problems = []
-        for each in arguments:
-            try:
-                return _read(each, value, name)
-            except ValueError as error:
-                problems.append(error)
-        raise problems[0]  # that of the first kind, which is never None
+        return _read_union(arguments, value, name)
     if origin is Literal:
         fits = any(type(value) is type(each) and value == each for each in arguments)
         _require(fits, name, " or ".join(map(repr, arguments)), value)
         return value
-    if origin in (tuple, np.ndarray):
+    if origin is np.ndarray:
+        return np.array(_read(tuple[float, ...], value, name))
+    if origin is tuple:
         _require(isinstance(value, list), name, "a list", value)
-        if origin is np.ndarray:
-            return np.array([_read(float, each, name) for each in value])
         return tuple(_read_all(arguments[:1] * len(value) if arguments[-1] is ... else arguments, value, name))
     if origin is dict:
         _require(isinstance(value, dict), name, "an object", value)
         if all(type(each) is arguments[1] for each in value.values()):  # a million paths, say
             return value
-        return {key: _read(arguments[1], each, f"{name}.{shorten(key, LONGEST)}") for key, each in value.items()}
+        return {key: _read(arguments[1], each, f"{name}.{shorten(key, LONGEST_SHOWN)}") for key, each in value.items()}
     if is_dataclass(kind):
         return _read_dataclass(kind, value, name)
     if issubclass(kind, tuple):
@@ -63,13 +57,23 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     return value
 
 
+def _read_union(kinds: tuple[Any, ...], value: Any, name: str) -> Any:
+    problems = []
+    for kind in kinds:
+        try:
+            return _read(kind, value, name)
+        except ValueError as error:
+            problems.append(error)
+    raise problems[0]  # that of the first kind, which is never None
+
+
 def _read_dataclass(kind: Any, value: Any, name: str) -> Any:
     _require(isinstance(value, dict), name, "an object", value)
     known = {field.name: field for field in fields(kind)}
     required = {key for key, field in known.items() if field.default is field.default_factory is MISSING}
     for problem, keys in (("an unknown", value.keys() - known.keys()), ("no", required - value.keys())):
         if keys:
-            raise ValueError(f"{name} has {problem} key {shorten(min(keys), LONGEST)!r}")
+            raise ValueError(f"{name} has {problem} key {shorten(min(keys), LONGEST_SHOWN)!r}")
     return kind(**{key: _read(_hints(kind)[key], each, f"{name}.{key}") for key, each in value.items()})
 
 
@@ -80,4 +84,4 @@ def _read_all(kinds: Any, values: list[Any], name: str) -> list[Any]:
 
 def _require(holds: bool, name: str, rule: object, value: Any) -> None:
     if not holds:
-        raise ValueError(f"{name} must be {rule}, got {str(value)[:LONGEST]!r}")
+        raise ValueError(f"{name} must be {rule}, got {str(value)[:LONGEST_SHOWN]!r}")

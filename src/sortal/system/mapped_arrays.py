@@ -17,7 +17,7 @@ LARGE_ARRAY = 2**28  # bytes from which an array is kept in a file
 
 
 def scratch(shape: tuple[int, ...], folder: Path | None) -> NDArray[np.float32]:
-    """Return zeros; a large array is in a nameless file in the folder, which goes when the array goes.
+    """Return zeros; a large array is in a nameless file in the folder, which is deleted with the array.
 
     Without a folder, or room for the file, it is in memory.
     """

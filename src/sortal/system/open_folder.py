@@ -176,7 +176,7 @@ def kind_of(mode: int) -> str:
 
 
 def identity_of(folder: str | Path | int) -> Identity:
-    """Return what tells a folder, by path or descriptor, from every other one, whatever their names."""
+    """Return what distinguishes a folder, given by path or descriptor, from every other one."""
     found = os.stat(folder)
     return found.st_dev, found.st_ino
 

@@ -15,10 +15,10 @@ from sortal.system.text import duration, plain, shorten
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
 
-EVERY = 30.0  # seconds between two lines where there is no terminal
-REDRAW = 0.2  # seconds between two states of a line in a notebook
-LONGEST = 4000  # characters of a message
-BAR, WIDTH = 20, 79  # characters of a bar, and of a line in a notebook
+LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
+REDRAW_EVERY = 0.2  # seconds between two states of a line in a notebook
+LONGEST_MESSAGE = 4000  # characters of a message
+BAR_WIDTH, LINE_WIDTH = 20, 79  # characters of a bar, and of a line in a notebook
 
 
 def ignore(what: str, done: int, total: int) -> None:
@@ -45,18 +45,18 @@ class Runtime:
     note: Callable[[str], None] = log
 
     def prefixed(self, prefix: str) -> "Runtime":
-        """Return a runtime that reports each task with a `prefix`."""
+        """Return a runtime that puts a `prefix` before the name of each task."""
         return replace(self, progress=lambda what, done, total: self.progress(f"{prefix}{what}", done, total))
 
 
 def say(text: str) -> None:
     """Print a message to standard error, on one line, whatever text it quotes: escaped, and shortened if need be."""
     if sys.stderr is not None:  # it may be closed
-        _write(f"{shorten(plain(text), LONGEST)}\n")
+        _write(f"{shorten(plain(text), LONGEST_MESSAGE)}\n")
 
 
 def _write(text: str) -> None:
-    with suppress(OSError):  # nobody reads it any more: no reason to give up the work
+    with suppress(OSError):  # nobody reads it any more, which is no reason to give up the work
         sys.stderr.write(text)
         sys.stderr.flush()
 
@@ -68,7 +68,7 @@ def is_first() -> bool:
 
 @contextmanager
 def shown(runtime: Runtime, first: str = "Starting", *, wanted: bool = True) -> Iterator[Runtime]:
-    """Yield a runtime that shows progress and notes on standard error, as far as it has no place of its own for them.
+    """Yield a runtime that shows progress and notes on standard error, unless they already go elsewhere.
 
     A terminal gets a bar with the time left, a notebook one line that is redrawn, and anything else a line every half
     minute. Of several processes, only the first shows progress. With `wanted` false, nothing is shown.
@@ -105,7 +105,7 @@ class _Task:
     what: str
     done: int = 0
     total: int = 0
-    first: int = 0  # what was done when it began
+    first: int = 0  # how much was done when it began
     since: float = field(default_factory=monotonic)
 
     def after(self, what: str, done: int, total: int) -> "_Task":
@@ -149,16 +149,16 @@ def _line(first: str) -> Iterator[Progress]:
     def show(what: str, done: int, total: int) -> None:
         nonlocal task, drawn
         task = task.after(what, done, total)
-        if monotonic() - drawn >= REDRAW:
+        if monotonic() - drawn >= REDRAW_EVERY:
             drawn = monotonic()
-            full = "█" * (BAR * done // total if total else 0)
-            text = f"{full:░<{BAR}} {task}"[:WIDTH]
-            _write(f"\r{text:<{WIDTH}}")
+            full = "█" * (BAR_WIDTH * done // total if total else 0)
+            text = f"{full:░<{BAR_WIDTH}} {task}"[:LINE_WIDTH]
+            _write(f"\r{text:<{LINE_WIDTH}}")
 
     try:
         yield show
     finally:
-        _write(f"\r{'':<{WIDTH}}\r")
+        _write(f"\r{'':<{LINE_WIDTH}}\r")
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def _lines(first: str) -> Iterator[Progress]:
         task = task.after(what, done, total)
 
     def work() -> None:
-        while not ended.wait(EVERY):
+        while not ended.wait(LINE_EVERY):
             say(f"sortal: {task}")
 
     Thread(target=work, name="progress", daemon=True).start()

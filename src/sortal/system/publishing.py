@@ -1,8 +1,8 @@
-"""Output that appears at its place as a whole, and replaces nothing but what a person has agreed to replace.
+"""Output that appears in its place as a whole, and replaces only what a person has agreed to replace.
 
-Making output may take hours, in which another program may write to the same place. So nothing is decided by whether
-something was there before: output is moved in a way that fails if something is there now, and what may be replaced is
-recognised by its inode, moved aside, and deleted when the new is in place.
+Making output may take hours, and another program may write to the same place meanwhile. So output is moved in a way
+that fails if something is there by then. What may be replaced is recognised by its inode, moved aside, and deleted once
+the new output is in place.
 """
 
 import errno
@@ -20,7 +20,7 @@ from sortal.system.temporary import aside, temporary_folder
 
 
 class OccupiedError(FileExistsError):
-    """Something is at a place that nobody has agreed to replace."""
+    """Something that nobody has agreed to replace is in the place of output."""
 
     def __init__(self, place: Path, more: str = "") -> None:
         super().__init__(errno.EEXIST, f"something else has been written there meanwhile, and stays{more}", str(place))
@@ -28,9 +28,12 @@ class OccupiedError(FileExistsError):
 
 @contextmanager
 def holding(place: Path) -> Iterator[os.stat_result | None]:
-    """Yield what is at a place now, None if nothing is; as long as it is held, nothing else can have its inode."""
-    found = _state(place)
-    descriptor = None if found is None else _opened(place, found)
+    """Yield what is in a place now, None if nothing is. It is kept open, so that nothing else can get its inode."""
+    found = descriptor = None
+    with suppress(OSError, ValueError):  # no such place, or not readable, which it need not be
+        found = os.lstat(place)
+        if sys.platform != "win32" and stat.S_IFMT(found.st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+            descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield found if descriptor is None else os.fstat(descriptor)
     finally:
@@ -38,26 +41,11 @@ def holding(place: Path) -> Iterator[os.stat_result | None]:
             os.close(descriptor)
 
 
-def _state(place: Path) -> os.stat_result | None:
-    with suppress(OSError, ValueError):  # no such place
-        return os.lstat(place)
-    return None
-
-
-def _opened(place: Path, found: os.stat_result) -> int | None:
-    if sys.platform == "win32" or not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        return None
-    with suppress(OSError):  # not readable, which it need not be
-        return os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    return None
-
-
 @contextmanager
 def publishing(target: Path, agreed: os.stat_result | None = None) -> Iterator[Path]:
     """Yield the path of a file or folder to make; at the end, it is moved to `target`, in an existing folder.
 
-    What is there must be an empty folder, for another one, or what was `agreed` to be replaced; else raise
-    OccupiedError, and leave it as it is.
+    It replaces what was `agreed`; a folder replaces an empty one, too. Anything else stays, and is an OccupiedError.
     """
     with open_folder(target.parent) as here, temporary_folder(target.parent, target.name) as place:
         yield place / target.name

@@ -1,4 +1,4 @@
-"""Regular files, opened without ever waiting: a pipe, socket or device at their place is refused, even a moment ago."""
+"""Regular files, opened without ever waiting: a pipe, socket or device in the place of one is refused."""
 
 import json
 import os
@@ -12,10 +12,10 @@ from typing import Any
 from sortal.system.open_folder import AT_ONCE, kind_of, open_folder, run_around
 from sortal.system.text import byte_sizes
 
-# Bytes that a file may have which is read as a whole; the largest that Sortal writes are far smaller.
-LARGEST = {".json": 2**30, **dict.fromkeys((".jsonl", ".ndjson", ".csv", ".tsv", ".tab"), 2**33)}
-UNKNOWN = 2**24  # bytes to read of files whose size is 0, which those of the kernel state whatever is in them
-HOLLOW = 2**24  # bytes from which on a file that is read as a whole must not have holes, which take no room on the disk
+# Most bytes of a file that is read as a whole, by extension; those that Sortal writes are far smaller.
+LARGEST_FILES = {".json": 2**30, **dict.fromkeys((".jsonl", ".ndjson", ".csv", ".tsv", ".tab"), 2**33)}
+UNKNOWN = 2**24  # bytes to read where the size is 0, as the kernel states of its own files whatever they hold
+HOLLOW = 2**24  # bytes above which a file that is read as a whole must not be sparse: holes take no disk space
 
 
 class RefusedError(OSError):
@@ -49,15 +49,6 @@ def special(path: str | os.PathLike[str]) -> str:
     return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else kind_of(mode)
 
 
-def oversize(path: str | Path, size: int) -> str:
-    """Say that a file is larger than any of its kind; empty if it is not."""
-    most = LARGEST.get(Path(path).suffix.lower(), size)
-    if size <= most:
-        return ""
-    has, limit = byte_sizes(size, most)
-    return f"has {has}, and a file of this kind has at most {limit}"
-
-
 def open_regular(path: str | Path) -> BufferedReader:
     """Open a regular file for reading; raise NotAFileError for anything else, and OSError as `open` does."""
     return os.fdopen(regular(os.fspath(path), os.O_RDONLY), "rb")
@@ -89,7 +80,7 @@ def regular(path: str, flags: int) -> int:
 
 @contextmanager
 def openable(path: str | Path) -> Iterator[str]:
-    """Yield a name by which libraries can open a regular file that only take UTF-8, whatever its own name is."""
+    """Yield a name of a regular file for libraries that only take UTF-8, whatever its own name is."""
     with open_regular(path) as file:
         name = str(path)
         yield name if name.encode("utf-8", "replace").decode() == name else f"/dev/fd/{file.fileno()}"
@@ -104,9 +95,11 @@ def read_regular(path: str | Path) -> bytes:
 
 
 def check_size(path: str | Path, descriptor: int, size: int) -> None:
-    """Raise TooLargeError unless an open file can be read as a whole: it is not too large, and no claim of nothing."""
-    if problem := oversize(path, size):
-        raise TooLargeError(f"it {problem}")
+    """Raise TooLargeError unless an open file can be read as a whole: it is neither too large nor sparse."""
+    most = LARGEST_FILES.get(Path(path).suffix.lower(), size)
+    if size > most:
+        has, limit = byte_sizes(size, most)
+        raise TooLargeError(f"it has {has}, and a file of this kind has at most {limit}")
     hole = getattr(os, "SEEK_HOLE", None)
     if size <= HOLLOW or hole is None:
         return

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: answered at once, and deferred until work in progress can be saved."""
+"""Ctrl-C and SIGTERM: acknowledged at once, and deferred until work in progress has been saved."""
 
 import signal
 import socket
@@ -42,10 +42,10 @@ def defer_signals(when: bool = True) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def answer_signals(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
-    """Call `first` when a signal comes, and `second` if the body goes on for a moment after another one.
+    """Call `first` at the first signal, and `second` if the body is still running a moment after another one.
 
-    Both are called by another thread, at once, while the handlers of Python wait until the main thread has finished
-    what it computes outside of Python. Does nothing in threads other than the main thread.
+    Both are called at once, by another thread: Python's own handlers wait until the main thread returns from code that
+    is not Python. Does nothing in threads other than the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,7 +1,7 @@
 """Temporary files and folders, each locked by the process that owns it, and the sweep of those that no process owns.
 
-A process that is killed leaves its temporaries behind, but the system releases its locks. So what can be locked has no
-owner: whichever process, container or host it was made by, as far as their file system shares locks.
+A process that is killed leaves its temporaries behind, but the system releases its locks. So a temporary that can be
+locked has no owner, whichever process, container or host made it, as far as their file system shares locks.
 """
 
 import os
@@ -17,20 +17,20 @@ from typing import BinaryIO
 from sortal.errors import InputError
 from sortal.system.open_folder import OpenFolder, open_folder
 
-MARK = re.compile(r"\.sortal-[0-9a-f]{16}\.tmp")  # names of temporary files
-NEW, OLD = ".new", ".old"  # the folders that belong to a temporary file, by their suffix
-DEEPEST = 16  # folders within one another; Sortal makes far fewer
+TEMPORARY_NAME = re.compile(r"\.sortal-[0-9a-f]{16}\.tmp")  # names of temporary files
+NEW_SUFFIX, OLD_SUFFIX = ".new", ".old"  # the folders that belong to a temporary file, by their suffix
+DEEPEST_SWEPT = 16  # folders within one another; Sortal makes far fewer
 
 
 @contextmanager
 def temporary_file(here: OpenFolder) -> Iterator[tuple[str, BinaryIO]]:
-    """Create and lock a file to be renamed, and yield its name, too; it is deleted if the enclosed code fails."""
+    """Create and lock a file to be renamed; yield its name and the file. It is deleted if the enclosed code fails."""
     name, file = _create(here)
     try:
         with file:
             yield name, file
     except BaseException:
-        if not here.kind(_suffixed(name, OLD)):
+        if not here.kind(_suffixed(name, OLD_SUFFIX)):
             here.remove(name)
         raise
 
@@ -39,11 +39,11 @@ def temporary_file(here: OpenFolder) -> Iterator[tuple[str, BinaryIO]]:
 def temporary_folder(parent: Path, target: str = "") -> Iterator[Path]:
     """Create a folder that may be renamed; what is left of it at the end is deleted.
 
-    What is moved aside to make room for a `target` in `parent`, to `aside(folder)`, is brought back by a sweep if the
-    process is killed before something else is there.
+    Whoever replaces a `target` in `parent` moves the old one to `aside(folder)` first. If the process is killed before
+    the new one is in place, a sweep brings the old one back.
     """
     with open_folder(parent) as here, temporary_file(here) as (mark, file):
-        new = _suffixed(mark, NEW)
+        new = _suffixed(mark, NEW_SUFFIX)
         try:
             file.write(os.fsencode(target))
             file.flush()
@@ -54,19 +54,19 @@ def temporary_folder(parent: Path, target: str = "") -> Iterator[Path]:
                 here.remove(new)
             if sys.platform == "win32":  # which does not delete open files
                 file.close()
-            if not here.kind(_suffixed(mark, OLD)):  # else the next sweep brings it back, or deletes it
+            if not here.kind(_suffixed(mark, OLD_SUFFIX)):  # else the next sweep brings it back, or deletes it
                 here.remove(mark)
 
 
 def aside(folder: Path) -> Path:
-    """Return where to put what stands in the place of a temporary folder."""
-    return folder.with_suffix(OLD)
+    """Return where to put what a temporary folder will replace."""
+    return folder.with_suffix(OLD_SUFFIX)
 
 
 def is_temporary(name: str) -> bool:
     """Tell whether a file or folder has the name of a temporary one."""
     stem, suffix = os.path.splitext(name)
-    return suffix in (".tmp", NEW, OLD) and MARK.fullmatch(f"{stem}.tmp") is not None
+    return suffix in (".tmp", NEW_SUFFIX, OLD_SUFFIX) and TEMPORARY_NAME.fullmatch(f"{stem}.tmp") is not None
 
 
 def sweep(folder: Path) -> None:
@@ -78,7 +78,7 @@ def sweep(folder: Path) -> None:
 def sweep_below(folder: Path) -> None:
     """Sweep a folder of Sortal's own and all folders below it; raise InputError if it is a link."""
     with suppress(OSError), open_folder(folder.parent) as outer, closing(outer.inner(folder.name)) as here:
-        _sweep_tree(here, DEEPEST)
+        _sweep_tree(here, DEEPEST_SWEPT)
 
 
 def _sweep_tree(here: OpenFolder, depth: int) -> None:
@@ -91,7 +91,7 @@ def _sweep_tree(here: OpenFolder, depth: int) -> None:
 
 
 def _sweep(here: OpenFolder) -> None:
-    for mark in filter(MARK.fullmatch, here.names()):
+    for mark in filter(TEMPORARY_NAME.fullmatch, here.names()):
         with suppress(OSError, InputError):
             if here.kind(mark) == stat.S_IFREG:
                 _sweep_one(here, mark)
@@ -103,7 +103,7 @@ def _sweep_one(here: OpenFolder, mark: str) -> None:
         if not _lock(file):
             return
         target = os.fsdecode(file.read(1024))
-        new, old, ours = _suffixed(mark, NEW), _suffixed(mark, OLD), (stat.S_IFDIR, stat.S_IFREG)
+        new, old, ours = _suffixed(mark, NEW_SUFFIX), _suffixed(mark, OLD_SUFFIX), (stat.S_IFDIR, stat.S_IFREG)
         is_name = target == os.path.basename(target) and target and "\0" not in target
         if is_name and here.kind(old) in ours and not here.kind(target):
             here.move(old, target)

@@ -1,4 +1,4 @@
-"""The terminal that a command was started in: what happens when Enter is pressed there while it works."""
+"""The terminal that a command was started in: what to do when Enter is pressed there while the command works."""
 
 import os
 import select
@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-POLL = 0.2  # seconds between two looks at the keys, where it is impossible to wait for one
+KEYS_EVERY = 0.2  # seconds between two looks at the keyboard, where a program cannot wait for a key
 
 
 @contextmanager
 def on_enter(act: Callable[[], None]) -> Iterator[bool]:
-    """Call `act` whenever Enter is pressed, in another thread, while the enclosed code runs; yield whether it can be.
+    """Call `act`, in another thread, whenever Enter is pressed while the enclosed code runs; yield whether that works.
 
-    It cannot unless standard input is a terminal. In the background nothing is read, as that would stop the process.
+    It works if standard input is a terminal. In the background nothing is read, as that would stop the process.
     """
     if not _has_terminal():
         yield False
@@ -29,7 +29,7 @@ def on_enter(act: Callable[[], None]) -> Iterator[bool]:
         yield True
     finally:
         ended.set()
-        os.close(ending)  # which wakes whoever waits
+        os.close(ending)  # which wakes the listener
         listener.join(timeout=5)
         os.close(waiting)
 
@@ -53,7 +53,7 @@ def _wait_for_lines(act: Callable[[], None], ended: threading.Event, waiting: in
         try:
             line = os.read(keys, 4096)
         except OSError:  # in the background, or the terminal is gone
-            ended.wait(POLL)
+            ended.wait(KEYS_EVERY)
             continue
         if not line:  # Ctrl-D
             return
@@ -61,11 +61,11 @@ def _wait_for_lines(act: Callable[[], None], ended: threading.Event, waiting: in
 
 
 def _wait_for_keys(act: Callable[[], None], ended: threading.Event, waiting: int) -> None:
-    """Look for keys in the window until it is ended."""
+    """Look for keys in the console window until `ended` is set."""
     if sys.platform == "win32":
         import msvcrt
 
-        while not ended.wait(POLL):
+        while not ended.wait(KEYS_EVERY):
             while msvcrt.kbhit():
                 if msvcrt.getwch() == "\r":
                     act()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 from unicodedata import category
 
-LONGEST = 300  # characters of a name
+LONGEST_NAME = 300  # characters of a name
 
 
 def plain(text: object, keep: Callable[[str], bool] = str.isprintable) -> str:
@@ -22,7 +22,7 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def readable(text: object, longest: int = LONGEST) -> str:
+def readable(text: object, longest: int = LONGEST_NAME) -> str:
     """Return a name for a page: control characters and bytes that are not UTF-8 escaped, a long name shortened."""
     return shorten(plain(text, lambda each: category(each) not in ("Cc", "Cs")), longest)
 
@@ -50,7 +50,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def byte_sizes(*numbers: int) -> list[str]:
-    """Return numbers of bytes as GB or MB, or to the byte if two would look the same or one like nothing."""
+    """Return numbers of bytes in GB or MB; in bytes if two would look the same, or one would look like nothing."""
     texts = [f"{n / 1e9:,.1f} GB" if n >= 1e9 else f"{n / 1e6:,.1f} MB" for n in numbers]
     return texts if len(set(texts)) == len(texts) and "0.0 MB" not in texts else [f"{n:,} bytes" for n in numbers]
 

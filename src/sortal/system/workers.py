@@ -1,12 +1,14 @@
-"""Worker processes that read images: a file that crashes its decoder costs one process and is reported by name.
+"""Worker processes that read images: a file that crashes its decoder ends one process, and is reported by name.
 
 A worker is a fresh Python that imports only what its function needs, so callers need no `if __name__ == "__main__"`.
-Work items, questions and results travel as lines of JSON; pixels of archives follow their line as raw bytes.
+It gets its function, its items and replies as pickles. Questions and results come back as lines of JSON: what a hostile
+image may have made of a worker must not reach this process.
 """
 
 import errno
 import json
 import os
+import pickle
 import queue
 import signal
 import subprocess
@@ -17,7 +19,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
-from importlib import import_module
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,22 +27,22 @@ from numpy.typing import NDArray
 
 from sortal.errors import NO_SPACE, NO_TEMPORARY, InputError, SortalError, UnreadableError, no_space
 
-ImageSource: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
+PathOrPixels: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
 JsonObject: TypeAlias = dict[str, Any]
 Conversation: TypeAlias = Generator[JsonObject, JsonObject, JsonObject]  # yields questions, returns the result
-WorkFunction: TypeAlias = Callable[[ImageSource, JsonObject], JsonObject | Conversation]  # (source, options) -> result
+WorkFunction: TypeAlias = Callable[[PathOrPixels, JsonObject], JsonObject | Conversation]  # (source, options) -> result
 Answer: TypeAlias = Callable[[int, JsonObject], JsonObject]  # (row, question) -> reply
 
-PATIENCE = 300.0  # seconds for one image, after which its worker is killed
-MOST = 1024  # workers
-AHEAD = 4  # items queued at a worker, so that it never waits for the next one
+IMAGE_PATIENCE = 300.0  # seconds for one image, after which its worker is killed
+MOST_WORKERS = 1024  # workers
+ITEMS_AHEAD = 4  # items queued at a worker, so that it never waits for the next one
 
 
 class WorkItem(NamedTuple):
     """One image to process."""
 
     row: int
-    source: ImageSource
+    source: PathOrPixels
 
 
 def worker_count(workers: int | None) -> int:
@@ -50,8 +51,8 @@ def worker_count(workers: int | None) -> int:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}.")
-    if workers > MOST:
-        raise InputError(f"workers must be at most {MOST:,}, as each is a process, got {workers:,}.")
+    if workers > MOST_WORKERS:
+        raise InputError(f"workers must be at most {MOST_WORKERS:,}, as each is a process, got {workers:,}.")
     return workers
 
 
@@ -63,10 +64,10 @@ def run_workers(
     workers: int | None = None,
     answer: Answer = lambda *_: {},
 ) -> Generator[tuple[int, JsonObject]]:
-    """Yield (row, result) as results arrive; an unreadable image has "reason" and "detail" as its result.
+    """Yield (row, result) as results arrive; the result of an unreadable image is its "reason" and "detail".
 
-    A function that is a generator puts the objects it yields as questions to `answer`, which is called by several
-    threads of this process, and is sent the replies.
+    If the function is a generator, what it yields are questions: several threads of this process pass them to `answer`,
+    and the generator is sent the replies.
     """
     waiting = iter(items)
     lock = threading.Lock()
@@ -108,7 +109,7 @@ def run_workers(
     finally:
         stop.set()
         for thread in threads:
-            while thread.is_alive():  # it may be about to start another process
+            while thread.is_alive():  # it may be about to start another worker
                 for worker in list(running):
                     worker.process.kill()
                 thread.join(0.1)
@@ -126,10 +127,10 @@ def _serve(
     queued: deque[WorkItem] = deque()
     try:
         while True:
-            while len(queued) < AHEAD and (item := take()) is not None:
+            while len(queued) < ITEMS_AHEAD and (item := take()) is not None:
                 worker = worker or start()
                 queued.append(item)
-                worker.send(item)
+                worker.write({"source": item.source})
             if worker is None or not queued:
                 return
             if (result := worker.receive(queued[0])) is not None:
@@ -145,7 +146,7 @@ def _serve(
             if queued:
                 worker = start()
                 for item in queued:
-                    worker.send(item)
+                    worker.write({"source": item.source})
     except BaseException:
         if worker is not None:
             worker.process.kill()  # its results are no longer needed
@@ -184,16 +185,9 @@ class _Worker:
             raise SortalError(f"A worker process could not be started: {error}") from None
         self.running = running
         running.add(self)
-        self.write({"module": function.__module__, "name": function.__qualname__, "options": dict(options)})
+        self.write((function, dict(options)))
         if self.receive() is None:
             raise SortalError(f"A worker process could not be started: {self.cause_of_death()['detail']}")
-
-    def send(self, item: WorkItem) -> None:
-        if isinstance(item.source, str):
-            self.write({"path": item.source})
-        else:
-            pixels = np.ascontiguousarray(item.source)
-            self.write({"shape": pixels.shape}, pixels.data)
 
     def receive(self, item: WorkItem | None = None) -> JsonObject | None:
         """Return the next message, which is about `item`, or None if the process has died."""
@@ -215,7 +209,7 @@ class _Worker:
 
     def kill_if_overdue(self) -> None:
         """Kill a process that has spent too long on one image; its receive() then returns None."""
-        if (since := self.waiting_since) is not None and monotonic() - since > PATIENCE:
+        if (since := self.waiting_since) is not None and monotonic() - since > IMAGE_PATIENCE:
             self.overdue = True
             self.process.kill()
 
@@ -226,7 +220,7 @@ class _Worker:
         last_line = self.errors.read().decode(errors="replace").strip().rpartition("\n")[2]
         self.close()
         if self.overdue:
-            return {"reason": "timed out", "detail": f"not decoded within {PATIENCE:.0f} seconds"}
+            return {"reason": "timed out", "detail": f"not decoded within {IMAGE_PATIENCE:.0f} seconds"}
         names = {int(each): each.name for each in signal.Signals}
         how = f"was killed by signal {names.get(-code, -code)}" if code < 0 else f"exited with code {code}"
         return {"reason": "crashed", "detail": f"the decoder {how}{': ' + last_line if last_line else ''}"}
@@ -240,11 +234,10 @@ class _Worker:
         self.errors.close()
         self.running.discard(self)
 
-    def write(self, message: JsonObject, payload: "memoryview | bytes" = b"") -> None:
+    def write(self, message: Any) -> None:
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # if it has died, the next receive() returns None
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
-            self.process.stdin.write(payload)
+            pickle.dump(message, self.process.stdin)
             self.process.stdin.flush()
 
 
@@ -254,21 +247,20 @@ def work() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # decoders may print, and must not print among the results
     stdin = sys.stdin.buffer
-    sources: queue.SimpleQueue[ImageSource | None] = queue.SimpleQueue()
+    sources: queue.SimpleQueue[PathOrPixels | None] = queue.SimpleQueue()
     replies: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
 
     def receive() -> None:
         """Read while results are written, or a long result and incoming pixels would block each other."""
         try:
-            for line in stdin:
-                message = json.loads(line)
+            while True:
+                message = pickle.load(stdin)
                 if "reply" in message:
                     replies.put(message["reply"])
-                elif "path" in message:
-                    sources.put(message["path"])
                 else:
-                    pixels = np.frombuffer(stdin.read(int(np.prod(message["shape"]))), dtype=np.uint8)
-                    sources.put(pixels.reshape(message["shape"]))
+                    sources.put(message["source"])
+        except EOFError:  # the parent has no more
+            pass
         finally:
             sources.put(None)
             replies.put(None)
@@ -284,18 +276,17 @@ def work() -> None:
         return reply
 
     try:
-        setup = json.loads(stdin.readline())
-        function: WorkFunction = getattr(import_module(setup["module"]), setup["name"])
+        function, options = pickle.load(stdin)
         send(json.dumps({"ready": True}))
         threading.Thread(target=receive, daemon=True).start()
         while (source := sources.get()) is not None:
-            send(_process(function, source, setup["options"], ask))
+            send(_process(function, source, options, ask))
     except BrokenPipeError:
         os._exit(0)  # the parent is gone
 
 
 def _process(
-    function: WorkFunction, source: ImageSource, options: JsonObject, ask: Callable[[JsonObject], JsonObject]
+    function: WorkFunction, source: PathOrPixels, options: JsonObject, ask: Callable[[JsonObject], JsonObject]
 ) -> str:
     try:
         result = function(source, options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.reviews import Client, saved_run, serving, session_of, token_of, wait_for
+from support.reviews import Client, answers, saved_run, serving, session_of, token_of, wait_for
 
 from sortal.runs.run import DECISIONS, Run
 
@@ -143,14 +142,9 @@ def test_a_page_without_a_link_and_one_of_an_earlier_review_say_so(run: Run, cli
     page.wait_for_selector(".tiles-of a")
     port = client.server.port
     client.server.stop()
-    wait_for(lambda: not _answers(port))
+    wait_for(lambda: not answers(port))
     with serving(session_of(run), port=port) as again:
         page.reload()
         page.wait_for_selector(".locked")
         page.goto(again.server.link())
         page.wait_for_selector(".tiles-of a")
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

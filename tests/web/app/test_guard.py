@@ -8,7 +8,6 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.reviews import Client, saved_run, serving, session_of, token_of, wait_for
@@ -16,9 +15,6 @@ from support.reviews import Client, saved_run, serving, session_of, token_of, wa
 from sortal.reviews.session import Session
 from sortal.runs.run import DECISIONS, Run
 from sortal.web.app.routes import application
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture
@@ -165,7 +161,7 @@ ENTRY = "POST /api/enter HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nCo
 )
 def test_who_connects_and_waits_is_let_go(run: Run, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     """Another user could hold all connections that a process may have, and lock out whoever has the link."""
-    monkeypatch.setattr("sortal.web.app.guard.PATIENCE", 0.2)
+    monkeypatch.setattr("sortal.web.app.guard.REQUEST_PATIENCE", 0.2)
     with serving(session_of(run)) as client:
         with socket.create_connection(("127.0.0.1", client.server.port), timeout=60) as stranger:
             stranger.sendall(said.format(host=f"127.0.0.1:{client.server.port}").encode())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,9 +12,6 @@ from support.reviews import Client, saved_run, serving, session_of, token_of
 from sortal.errors import InputError
 from sortal.runs.run import Run
 from sortal.web.app.server import Server
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture

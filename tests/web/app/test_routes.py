@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -21,9 +21,6 @@ from sortal.reviews.actions import ACTIONS as ACTIONS_OF_PEOPLE
 from sortal.reviews.actions import Rename
 from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture

@@ -5,27 +5,21 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import sleep
-from typing import TYPE_CHECKING
 
 import pytest
 from conftest import SortedRun
-from support.reviews import saved_run, serving, session_of, wait_for
+from support.reviews import answers, saved_run, serving, session_of, wait_for
 
 import sortal
 from sortal.discovery.reviewing.open import open_review
 from sortal.errors import InputError
 from sortal.runs.run import Run
 from sortal.web.app.server import Server
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture
@@ -58,14 +52,12 @@ def test_the_command_serves_until_ctrl_c(sorted_run: SortedRun, tmp_path: Path) 
         link = process.stdout.readline()
         assert re.match(r"Review: http://127\.0\.0\.1:\d+/#token=[\w-]{32}\n$", link)
         port = int(link.rpartition(":")[2].partition("/")[0])
-        with pytest.raises(InputError, match="Another process is using"):
-            sortal.review(folder, browser=False)
-        for _ in range(600):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        try:
+            with pytest.raises(InputError, match="Another process is using"):
+                sortal.review(folder, browser=False)
+            wait_for(lambda: answers(port))
+        finally:
+            process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors

@@ -3,7 +3,6 @@
 import base64
 import errno
 import hashlib
-import io
 import json
 import re
 from dataclasses import replace
@@ -14,20 +13,18 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
-from support.sample_run import HOSTILE, QUICK, by_hand, place, sample_run
-from support.stores import small_store, store_of
+from support.sample_run import HOSTILE, QUICK, place, sample_run
+from support.stores import small_store
 
 from sortal.errors import NoSpaceError, Reason
 from sortal.images.decoding import Quarantined
-from sortal.images.store import pixel_store
 from sortal.runs import projection
-from sortal.runs.facts import Confused, ImageSource
+from sortal.runs.facts import ImageSource
 from sortal.runs.projection import Mapper
 from sortal.runs.run import STATUSES
 from sortal.system import cache, text
 from sortal.system.progress import Runtime
-from sortal.web.report import charts, report, summary, thumbnails
+from sortal.web.report import charts, report, summary
 from sortal.web.report.report import make_report
 
 
@@ -37,19 +34,6 @@ def data_of(html: bytes) -> dict[str, Any]:
     assert found
     data: dict[str, Any] = json.loads(found[1])
     return data
-
-
-def test_a_card_shows_the_most_typical_images_and_then_the_least_sure_unlabelled_ones() -> None:
-    first, second = summary.cards(by_hand(), typical=2, doubtful=1)
-    assert first.typical == [6, 2]
-    assert first.doubtful == [4]  # row 0 is labelled
-    assert first.confidence == pytest.approx((0.6 + 0.3 + 0.7) / 3)
-    assert second.typical == [1, 3]  # a tie keeps their order
-    assert second.doubtful == [5]
-    first, second = summary.cards(by_hand(), typical=3, doubtful=5)
-    assert (first.typical, first.doubtful) == ([6, 2, 0], [4]), "an unsure image is not typical, however near"
-    assert (second.typical, second.doubtful) == ([1, 3, 7], [5]), "no image is shown twice"
-    assert np.flatnonzero(summary.wrong(by_hand())).tolist() == [1, 4], "images of a known class in another category"
 
 
 def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() -> None:
@@ -70,7 +54,7 @@ def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() ->
     rows = [int(data["images"]["file"][at][7:12]) for at in data["map"]["image"]]
     places = projection.coordinates(run.features, place, seed=0)[rows]
     np.testing.assert_array_equal(np.stack([data["map"]["x"], data["map"]["y"]], axis=1), places)
-    shown = re.search(r'<h3>Candidate 1</h3>.*?data-images="([0-9 ]+)"', html.decode())
+    shown = re.search(r'<h3>Candidate 1</h3>.*?data-images="([0-9 ]+)"', html.decode(), re.DOTALL)
     assert shown
     files = [data["images"]["file"][int(at)] for at in shown[1].split()]
     assert files == [f"photos/{row:05d}.jpg" for row in (1, 21, 41, 61)]
@@ -114,15 +98,15 @@ def test_hostile_names_are_escaped_everywhere() -> None:
     names = [category["name"] for category in data_of(html)["categories"]]
     assert names[:4] == [*HOSTILE[:4]]
     assert names[5:] == [r"one\ntwo\x00" + "\u2028three", r"\xff bytes", HOSTILE[7]]
-    assert len(names[4]) == text.LONGEST
+    assert len(names[4]) == text.LONGEST_NAME
 
 
 def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "LIMIT", 400_000)
+    monkeypatch.setattr(report, "LARGEST_REPORT", 400_000)
     few = Mapper(place, points=100)
     run = sample_run(categories=30, known=18, images=600, file=lambda row: f"{row:06d}/{'long ' * 20}.jpg")
     html = make_report(run, small_store(600, 56), few)
-    assert report.LIMIT / 2 < len(html) <= report.LIMIT
+    assert report.LARGEST_REPORT / 2 < len(html) <= report.LARGEST_REPORT
     assert "100 of 600 images" in html.decode()
     assert "sampled" in html.decode()
     data = data_of(html)
@@ -132,48 +116,15 @@ def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pyt
     shown = [data["images"]["category"][at] for at in data["map"]["image"]]
     assert (len(shown), set(shown)) == (100, {*range(30)})
 
-    monkeypatch.setattr(report, "LIMIT", 250_000)
+    monkeypatch.setattr(report, "LARGEST_REPORT", 250_000)
     monkeypatch.setattr(report, "OTHER_ROOM", 8000)
     html = make_report(run, small_store(600, 56), few)
-    assert len(html) <= report.LIMIT
+    assert len(html) <= report.LARGEST_REPORT
     assert len(data_of(html)["sheets"]) == 2, "fewer pictures, but still some of both cards and map"
     assert len(data_of(html)["categories"][0]["typical"]) < 10
     monkeypatch.setattr(report, "CARD_ROOM", 10)
     data = data_of(make_report(run, small_store(600, 56), few))
     assert (data["sheets"], len(data["categories"][0]["typical"])) == ([], 1)
-
-
-def test_a_thumbnail_shows_the_whole_image_and_enlarges_a_tiny_one_by_whole_pixels() -> None:
-    assert pixel_store.fit(np.zeros((50, 200, 3), dtype=np.uint8), 100).shape == (25, 100, 3)
-    assert pixel_store.fit(np.zeros((1, 900, 3), dtype=np.uint8), 30).shape == (1, 30, 3)
-    dots = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    large = pixel_store.fit(dots, 5)
-    assert large.shape == (4, 4, 3)
-    assert (large[:2, 2:] == dots[0, 1]).all()
-
-
-def test_sheets_show_the_images_of_the_store_smaller_if_there_is_less_room() -> None:
-    """Tiny images are shown pixel by pixel, each in its cell; a row without pixels has none."""
-    images = [np.full((3, 5, 3), value, dtype=np.uint8) for value in range(0, 250, 10)]
-    store = store_of(images)
-    store.heights[7] = store.widths[7] = 0
-    made = thumbnails.make_sheets(store, [*range(25)], room=10**6, cells=(32, 192))
-    assert made is not None
-    assert made.crisp
-    assert [at for at, size in enumerate(made.sizes) if size != (5, 3)] == [7]
-    sheet = np.asarray(Image.open(io.BytesIO(made.images[0])))
-    half = made.cell // 2
-    for at in (0, 6, 8, 24):
-        row, column = divmod(at, made.columns)
-        assert sheet[row * made.cell + half, column * made.cell + half].tolist() == 3 * [10 * at]
-
-    noise, rows = small_store(12, 100), [*range(12)]
-    large, small = (thumbnails.make_sheets(noise, rows, room=room, cells=(32, 96)) for room in (10**7, 2 * 10**4))
-    assert large is not None
-    assert small is not None
-    assert small.cell < large.cell == 96
-    assert small.bytes <= 2 * 10**4
-    assert thumbnails.make_sheets(noise, rows, room=1000, cells=(32, 96)) is None
 
 
 def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
@@ -236,23 +187,6 @@ def test_the_histogram_counts_every_image() -> None:
     assert chart is not None
     assert sum(int(bar.text.split()[0]) for bar in chart.spans) == 6
     assert [bar.style for bar in chart.spans].count("unsure") == 10
-
-
-def test_confusion_is_a_table_or_a_list_if_there_are_many_classes() -> None:
-    run = sample_run(categories=3, known=2, images=9)
-    counts = [("class 0", 0, 6), ("class 0", 2, 2), ("class 1", 0, 1), ("class 1", 1, 3)]
-    made = summary.confusion([Confused(*each) for each in counts], run.categories)
-    assert made is not None
-    assert made.known == {"class 0": 0, "class 1": 1}
-    assert [*made.rows.values()] == [[6, 0, 2], [1, 3, 0]]
-    assert made.mistakes == [("class 0", 2, 2), ("class 1", 0, 1)]
-    assert made.totals == {"class 0": 8, "class 1": 4}
-    assert summary.confusion([], run.categories) is None
-    run = sample_run(categories=40, known=35, images=80)
-    made = summary.confusion([Confused(f"class {i}", (i + 1) % 35, i + 1) for i in range(35)], run.categories)
-    assert made is not None
-    assert made.rows == {}
-    assert (made.mistakes[0].truth, made.mistakes[0].images) == ("class 34", 35)
 
 
 def test_durations_and_names_are_formatted_for_people() -> None:

@@ -14,7 +14,7 @@ from sortal.images.datasets.official import PublishedDataset, read_class_split
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.text import plural
 
-READERS: dict[str, Callable[[Path], PublishedDataset]] = {
+DATASET_READERS: dict[str, Callable[[Path], PublishedDataset]] = {
     "cifar10": cifar.read10,
     "cifar100": cifar.read100,
     "imagenet100": image_trees.read_imagenet,
@@ -23,8 +23,8 @@ READERS: dict[str, Callable[[Path], PublishedDataset]] = {
     "fgvc_aircraft": image_trees.read_aircraft,
     "herbarium19": image_trees.read_herbarium,
 }
-NAMES = tuple(READERS)
-Part = Literal["train", "test"]
+DATASET_NAMES = tuple(DATASET_READERS)
+SplitPart = Literal["train", "test"]
 FOLDER = "folder"  # the name of a benchmark made from a user's folder
 
 
@@ -35,24 +35,24 @@ def label(name: str, root: str | os.PathLike[str]) -> str:
     own = Path(root).resolve().name
     if not own:
         raise InputError(f"root must be a folder with a name, got {os.fspath(root)!r}.")
-    return f"{own}-{FOLDER}" if own in NAMES else own
+    return f"{own}-{FOLDER}" if own in DATASET_NAMES else own
 
 
 def load(
-    name: str, root: str | os.PathLike[str], *, part: Part = "train", fraction: float = 0.5, seed: int = 0
+    name: str, root: str | os.PathLike[str], *, part: SplitPart = "train", fraction: float = 0.5, seed: int = 0
 ) -> ImageSet:
     """Load the benchmark `name` from `root`: the folder its archive was extracted to, or the top folder of that.
 
     `part` "train" is the benchmark: the training images in data-set order, of which a `fraction` of those of old
-    classes keep a label (`ImageSet.hide_labels`), followed by the test images of old classes for validation. Part
+    classes keep a label (`ImageSet.hide_labels`), followed by the test images of old classes for validation. SplitPart
     "test" is the whole test split without labels, whatever `fraction` and `seed`. In both, truth numbers the old
     classes first, then the new ones, each in the order of the data set.
 
     "folder" is a labelled collection of the user's own: class folders in `root`, the first half of which are old, or
     class folders in train and test. Without these, every fifth image of a class belongs to the test split.
     """
-    if name not in (*READERS, FOLDER):
-        raise InputError(f"The data set must be one of {', '.join((*NAMES, FOLDER))}, got {name!r}.")
+    if name not in (*DATASET_READERS, FOLDER):
+        raise InputError(f"The data set must be one of {', '.join((*DATASET_NAMES, FOLDER))}, got {name!r}.")
     if part not in ("train", "test"):
         raise InputError(f"part must be 'train' or 'test', got {part!r}.")
     folder = Path(root)
@@ -60,7 +60,7 @@ def load(
         published = image_trees.read_folder(folder)
         old = list(published.classes[: len(published.classes) // 2])
     else:
-        published, choice = READERS[name](folder), read_class_split(name)
+        published, choice = DATASET_READERS[name](folder), read_class_split(name)
         _check(name, published, choice.n_classes)
         old = [published.classes[i] for i in choice.old]
     images = _labelled(published, folder, [*old, *(each for each in published.classes if each not in set(old))])

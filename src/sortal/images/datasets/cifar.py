@@ -15,7 +15,7 @@ from sortal.errors import InputError
 from sortal.images.datasets.official import PublishedDataset, SplitImages, find_dataset
 from sortal.system.text import plural
 
-PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 AGAIN = "Extract it again."
 
 
@@ -32,7 +32,7 @@ def _read(
     root: Path, title: str, top: str, train: Sequence[str], test: Sequence[str], meta: str, kind: str
 ) -> PublishedDataset:
     """Read the batches of both splits; `kind` is the kind of labels: label or fine_label."""
-    tree = find_dataset(root, f"{title} (Python version)", PAGE, [top], [*train, *test, meta])
+    tree = find_dataset(root, f"{title} (Python version)", CIFAR_PAGE, [top], [*train, *test, meta])
     classes = _unpickle(tree.base / meta).get(f"{kind}_names")
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise InputError(f"The file {str(tree.base / meta)!r} must contain a list of names, {kind}_names. {AGAIN}")
@@ -85,7 +85,7 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) not in STAND_INS:
             raise InputError(
                 f"would run {module}.{name}, which no CIFAR file does; reading was stopped. "
-                f"Do not trust it; download it again from {PAGE}."
+                f"Do not trust it; download it again from {CIFAR_PAGE}."
             )
         return STAND_INS[module, name]
 

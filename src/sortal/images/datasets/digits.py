@@ -15,7 +15,7 @@ from sortal.system.files import writing
 from sortal.system.temporary import sweep, temporary_folder
 
 TABLE = "labels.csv"
-OLD = 5  # digits 0–4 are old
+OLD_DIGITS = 5  # digits 0–4 are old
 
 
 def write(out: str | os.PathLike[str], *, labelled: float = 0.5, seed: int = 0) -> ImageSet:
@@ -71,7 +71,7 @@ def _digits(labelled: float, seed: int) -> tuple[NDArray[np.uint8], dict[str, li
     shuffled = np.random.RandomState(0).permutation(len(digits))  # scikit-learn's order is nearly 0, 1, 2, …
     files = [f"{i:04d}.png" for i in range(len(digits))]
     truth = [str(digits[i]) for i in shuffled]
-    drawn = image_set(files, paths=files, labels=truth).hide_labels(old=OLD, fraction=labelled, seed=seed)
+    drawn = image_set(files, paths=files, labels=truth).hide_labels(old=OLD_DIGITS, fraction=labelled, seed=seed)
     names = (*drawn.classes, "")
     pixels = np.rint(grey[shuffled].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     return pixels, {"file_name": files, "label": [names[i] for i in drawn.labels], "truth": truth}

@@ -14,7 +14,7 @@ LABELLED_CARS = "cars_test_annos_withlabels.mat"  # published separately: the li
 VARIANTS = "data/variants.txt"
 KAGGLE = "LOC_val_solution.csv"
 DEVKIT = "ILSVRC2012_devkit_t12/data"
-EVERY = 5  # of a user's folder without a test split, every fifth image of a class is in it
+TEST_EVERY = 5  # of a user's folder without a test split, every fifth image of a class is in it
 
 
 def read_cub(root: Path) -> PublishedDataset:
@@ -140,7 +140,7 @@ def read_folder(root: Path) -> PublishedDataset:
     if exported.format_of(root):
         raise InputError(
             f"root must have one folder per class, got {str(root)!r}, an export of Sortal, whose folders are guesses. "
-            f"Delete {exported.MARKER} in it if you have checked every image."
+            f"Delete {exported.EXPORT_MARKER} in it if you have checked every image."
         )
     tree = Tree(title="A folder of classes", page="you", root=root, base=root)
     if (root / "train").is_dir() and (root / "test").is_dir():
@@ -171,7 +171,7 @@ def _split(rows: SplitImages) -> tuple[SplitImages, SplitImages]:
     parts: tuple[list[int], list[int]] = ([], [])
     for row, name in enumerate(rows.classes):
         counts[name] += 1
-        parts[counts[name] % EVERY == 0].append(row)
+        parts[counts[name] % TEST_EVERY == 0].append(row)
     return _pick(rows, parts[0]), _pick(rows, parts[1])
 
 

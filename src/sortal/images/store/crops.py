@@ -16,9 +16,9 @@ from sortal.images.store.packing import Settings
 from sortal.system.files import writing
 from sortal.system.open_folder import make_folder
 from sortal.system.temporary import temporary_folder
-from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers, worker_count
+from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers, worker_count
 
-POLL = 0.5  # seconds between looks at whether the reader was closed
+CLOSED_POLL = 0.5  # seconds between looks at whether the reader was closed
 
 
 class Crop(NamedTuple):
@@ -84,7 +84,7 @@ class CropReader:
                 return {}
             self._read.add(digest)
             while not self._free and not self._closed:
-                self._changed.wait(POLL)
+                self._changed.wait(CLOSED_POLL)
             if self._closed:
                 return {}
             slot = self._free.pop()
@@ -92,7 +92,7 @@ class CropReader:
             return {"slot": slot}
 
 
-def crop_image(source: ImageSource, options: JsonObject) -> Conversation:
+def crop_image(source: PathOrPixels, options: JsonObject) -> Conversation:
     """Read an image, ask for a slot, and write its centre crop there: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
     found: JsonObject = {"digest": decoding.digest(data)}

@@ -11,13 +11,12 @@ from zlib import crc32
 
 from sortal.errors import InputError, Reason
 from sortal.images import near_duplicates
-from sortal.images.decoding import DECODER, DIGEST, FACTS
+from sortal.images.decoding import DECODER, DIGEST_SIZE, FACTS
 from sortal.system.regular_files import check_size, open_regular, parse_json, regular
 
-INDEX = "index.jsonl"
+INDEX_FILE = "index.jsonl"
 SUM = b',"crc":'  # before the checksum, which ends a line
-HEXADECIMAL = frozenset("0123456789abcdef")
-KEYS = {"path", "stamp", "digest", "stored", "unreadable", "decoder"}
+DIGEST_CHARACTERS = frozenset("0123456789abcdef")
 Stamp: TypeAlias = list[int]  # size and times of a file, which change whenever its content does
 
 
@@ -58,7 +57,7 @@ class Index:
 
     A line has the "digest" of a content and some of: "path" and "stamp" of a file with that content, the fields of its
     StoredImage ("stored"), or why it is "unreadable" (reason, detail) and for which "decoder", and a checksum of all
-    that, which lines of earlier versions lack. A line that was torn by a kill, or is damaged, is skipped.
+    that. A line that was torn by a kill, or is damaged, is skipped.
     """
 
     def __init__(self, home: Path, part: int = 0) -> None:
@@ -82,12 +81,12 @@ class Index:
 
     def refresh(self) -> None:
         """Read the lines appended since the last call. Pixels missing from their file count as not stored."""
-        others = (path.parent.name for path in self.home.glob(f"*/{INDEX}"))
+        others = (path.parent.name for path in self.home.glob(f"*/{INDEX_FILE}"))
         for part in (0, *sorted(int(name) for name in others if name.isdecimal())):
             self._read(part)
 
     def _read(self, part: int) -> None:
-        path, pixels = self.folder(part) / INDEX, self.pixels(part)
+        path, pixels = self.folder(part) / INDEX_FILE, self.pixels(part)
         try:
             with open_regular(path) as file:
                 check_size(path, file.fileno(), os.fstat(file.fileno()).st_size)
@@ -140,7 +139,7 @@ class Index:
         # The leading line break ends a line that a killed process left unfinished.
         text = "\n" + "\n".join(self._unwritten) + "\n"
         self._unwritten.clear()
-        with open(self.folder() / INDEX, "ab", opener=regular) as file:
+        with open(self.folder() / INDEX_FILE, "ab", opener=regular) as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -148,10 +147,10 @@ class Index:
     def _note(self, record: dict[str, Any], part: int) -> None:
         digest = record["digest"]
         if "path" in record:
-            self._files[record["path"]] = (record["stamp"], digest)
+            self._files[record["path"]] = (record.get("stamp", []), digest)
         if "stored" in record:
             self.stored[digest] = StoredImage(**record["stored"], part=part)
-        if "unreadable" in record and record["decoder"] == DECODER:
+        if "unreadable" in record and record.get("decoder") == DECODER:
             reason, detail = record["unreadable"]
             self.unreadable[digest] = (reason, detail)
 
@@ -162,10 +161,8 @@ def _line(record: dict[str, Any]) -> str:
 
 
 def _checked(line: bytes) -> bytes:
-    """Return a line without its checksum; raise ValueError if it does not match."""
-    text, found, checksum = line.rpartition(SUM)
-    if not found:
-        return line
+    """Return a line without its checksum; raise ValueError if it has none, or does not match it."""
+    text, _, checksum = line.rpartition(SUM)
     text += b"}"
     if checksum != b"%d}" % crc32(text):
         raise ValueError("a line does not match its checksum")
@@ -174,37 +171,28 @@ def _checked(line: bytes) -> bytes:
 
 def _is_record(record: object) -> bool:
     """Return whether `Index.add` could have written a line."""
-    if not isinstance(record, dict) or not record.keys() <= KEYS or not _is_digest(record.get("digest")):
-        return False
-    unreadable = record.get("unreadable", ["damaged", ""])
-    return (
-        ("path" in record) == ("stamp" in record)
-        and ("unreadable" in record) == ("decoder" in record)
-        and isinstance(record.get("path", ""), str)
-        and _is_list(record.get("stamp", []), int)
-        and ("stored" not in record or _is_stored(record["stored"]))
-        and _is_list(unreadable, str, 2)
-        and unreadable[0] in get_args(Reason)
-    )
+    absent: dict[str, Any] = {"path": "", "stamp": [], "stored": None, "unreadable": None, "decoder": ""}
+    match {**absent, **record} if isinstance(record, dict) else None:
+        case {
+            "digest": str(digest),
+            "path": str(),
+            "stamp": list(stamp),
+            "stored": None | {"offset": int(), "height": int(), "width": int(), "facts": list()} as stored,
+            "unreadable": None | [str(), str()] as unreadable,
+            "decoder": str(),
+            **others,
+        }:
+            return (
+                not others
+                and len(digest) == DIGEST_SIZE
+                and DIGEST_CHARACTERS.issuperset(digest)
+                and all(isinstance(number, int) for number in stamp)
+                and (stored is None or _is_stored(**stored))
+                and (unreadable is None or unreadable[0] in get_args(Reason))
+            )
+    return False
 
 
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and len(value) == DIGEST and HEXADECIMAL.issuperset(value)
-
-
-def _is_stored(value: object) -> bool:
-    *names, _ = StoredImage._fields
-    if not isinstance(value, dict) or value.keys() != set(names):
-        return False
-    *place, facts = (value[name] for name in names)
-    return (
-        _is_list(place, int)
-        and min(place) >= 0
-        and min(place[1:]) >= 1
-        and _is_list(facts, int, len(FACTS.names or ()))
-        and all(0 <= fact < 2**31 for fact in facts)
-    )
-
-
-def _is_list(value: object, kind: type, length: int | None = None) -> bool:
-    return isinstance(value, list) and length in (None, len(value)) and all(isinstance(item, kind) for item in value)
+def _is_stored(offset: int, height: int, width: int, facts: list[Any], **others: object) -> bool:
+    are_facts = all(isinstance(fact, int) and 0 <= fact < 2**31 for fact in facts)
+    return not others and offset >= 0 and min(height, width) >= 1 and len(facts) == len(FACTS.names or ()) and are_facts

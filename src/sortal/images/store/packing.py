@@ -38,11 +38,11 @@ from sortal.system.progress import Runtime
 from sortal.system.regular_files import regular
 from sortal.system.resources import free_disk
 from sortal.system.text import byte_sizes
-from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
+from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
 
-FORMAT = 1  # of the pixels
-COMMIT = 2.0  # seconds between commits: the most work that a kill can lose
-MARGIN = 2**26  # bytes that stay free on the disk
+PIXEL_FORMAT = 1  # of the pixels
+UNCOMMITTED_SECONDS = 2.0  # seconds between commits: the most work that a kill can lose
+DISK_RESERVE = 2**26  # bytes that stay free on the disk
 WAY_OUT = "or choose a smaller shorter_side; then run again to resume"
 
 
@@ -56,15 +56,6 @@ class Team(Protocol):
         """Return the `value` of every process, in rank order."""
 
 
-class Alone(Team):
-    """A process of its own."""
-
-    rank, size = 0, 1
-
-    def gather_objects(self, value: Any) -> list[Any]:
-        return [value]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings(SettingsGroup):
     """The settings that, with its content, decide the pixels of an image."""
@@ -75,7 +66,7 @@ class Settings(SettingsGroup):
 
     @property
     def key(self) -> str:
-        text = json.dumps({"format": FORMAT, "decoder": decoding.VERSION, **asdict(self)}, sort_keys=True)
+        text = json.dumps({"format": PIXEL_FORMAT, "decoder": decoding.PIXEL_VERSION, **asdict(self)}, sort_keys=True)
         return f"{self.shorter_side}px-{decoding.digest(text.encode())[:8]}"
 
 
@@ -99,13 +90,13 @@ def pack(
     if budget is not None and not isinstance(budget, int):
         raise InputError(f"budget must be a whole number of bytes, got {budget!r}.")
     settings = settings or Settings()
-    team = team or Alone()
-    index = Index(Path(folder) / settings.key, team.rank)
+    rank, size = (team.rank, team.size) if team else (0, 1)
+    index = Index(Path(folder) / settings.key, rank)
     contents, items, stamps = _look_up(images, index)
-    items = [item for item in items if item.row % team.size == team.rank]
+    items = [item for item in items if item.row % size == rank]
     failures: dict[int, tuple[Reason, str]] = {}  # by row: why it could not be read this time
     tried: dict[str, int] = {}  # by content: the row that was to be stored
-    if items or (team.size > 1 and team.rank == 0):
+    if items or (size > 1 and rank == 0):
         sizes = {stamp[0] for stamp in stamps.values() if stamp} - {0}  # files of equal size may be copies
         _prepare(index, settings, len(sizes) if stamps else len(items), budget)
         waiting = "Waiting for another process that reads images"
@@ -122,10 +113,10 @@ def pack(
                         writer.add({**file, **result})
                     else:
                         failures[row] = (result["reason"], result["detail"])
-                    left = (len(items) - done) * team.size  # as if all processes were equally fast
+                    left = (len(items) - done) * size  # as if all processes were equally fast
                     runtime.progress("Reading images", max(len(images) - left, 0), len(images))
             tried = writer.places
-    if team.size > 1:
+    if team and size > 1:
         read = {item.row: contents[item.row] for item in items}
         for theirs, their_failures, their_tried in team.gather_objects((read, failures, tried)):
             failures |= their_failures
@@ -177,7 +168,7 @@ def _prepare(index: Index, settings: Settings, n_images: int, budget: int | None
 
 def stored_bytes(folder: Path) -> int:
     """Return the size of all pixel files of a store, under all settings."""
-    return sum(path.stat().st_size for path in folder.glob("**/*.bin"))
+    return sum(path.lstat().st_size for path in folder.glob("**/*.bin"))
 
 
 def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None:
@@ -189,11 +180,11 @@ def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None
             f"Raise the budget, {WAY_OUT}."
         )
     free = free_disk(folder)
-    if more > free - MARGIN:
-        needed, found = byte_sizes(more + MARGIN, free)
+    if more > free - DISK_RESERVE:
+        needed, found = byte_sizes(more + DISK_RESERVE, free)
         raise NoSpaceError(
             f"Not enough disk space for the pixel store in {str(folder)!r}: it needs at least {needed} of free space "
-            f"({byte_sizes(MARGIN)[0]} of it as a reserve), and {found} are free. "
+            f"({byte_sizes(DISK_RESERVE)[0]} of it as a reserve), and {found} are free. "
             f"Free some space, use another folder, {WAY_OUT}."
         )
 
@@ -256,7 +247,7 @@ class _Writer:
         """Add what was found to the index; commit it every few seconds."""
         self._unsynced |= "stored" in record
         self.index.add(record)
-        if monotonic() - self._committed >= COMMIT:
+        if monotonic() - self._committed >= UNCOMMITTED_SECONDS:
             self.commit()
 
     def commit(self) -> None:
@@ -273,7 +264,7 @@ class _Writer:
     close = commit
 
 
-def store_image(source: ImageSource, options: JsonObject) -> Conversation:
+def store_image(source: PathOrPixels, options: JsonObject) -> Conversation:
     """Read an image, ask for a place, and write its pixels there: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
     found: JsonObject = {"digest": decoding.digest(data)}

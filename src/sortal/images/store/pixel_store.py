@@ -12,7 +12,7 @@ from PIL import Image
 
 from sortal.errors import InputError
 from sortal.images import near_duplicates
-from sortal.images.decoding import DIGEST, FACTS, Quarantined
+from sortal.images.decoding import DIGEST_SIZE, FACTS, Quarantined
 from sortal.images.store.index import Index
 from sortal.system.mapped_arrays import check_whole
 from sortal.system.regular_files import open_regular
@@ -138,7 +138,7 @@ def open_store(index: Index, contents: Sequence[str], quarantine: tuple[Quaranti
         heights=table[2],
         widths=table[3],
         quarantine=quarantine,
-        digests=np.array(contents, dtype=f"S{DIGEST}"),
+        digests=np.array(contents, dtype=f"S{DIGEST_SIZE}"),
         facts=facts,
         made=index.home.name,
         files=files,

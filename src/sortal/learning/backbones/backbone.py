@@ -18,7 +18,7 @@ from sortal.runs.facts import Spec as Spec
 from sortal.system.files import write_atomically
 from sortal.system.open_folder import make_folder
 
-FORMAT = "sortal backbone 1"
+BACKBONE_FORMAT = "sortal backbone 1"
 
 
 class Backbone(nn.Module, ABC):
@@ -119,7 +119,7 @@ class Backbone(nn.Module, ABC):
         if base.suffix in (".json", ".safetensors"):
             base = base.with_suffix("")
         data = save({name: tensor.detach().cpu().contiguous() for name, tensor in self.net.state_dict().items()})
-        about = {"format": FORMAT, **asdict(self.spec), "trained": self.trained, "source": self.source}
+        about = {"format": BACKBONE_FORMAT, **asdict(self.spec), "trained": self.trained, "source": self.source}
         about["sha256"] = hashlib.sha256(data).hexdigest()
         make_folder(base.parent)
         described = base.with_name(base.name + ".json")

@@ -9,12 +9,12 @@ from threading import Thread
 
 from sortal.errors import InputError, Remedy
 
-FILE = "model.safetensors"  # the usual one of a repository
-PATIENCE = 4.0  # seconds in which the hub must answer
-ITS_PATIENCE = "HF_HUB_ETAG_TIMEOUT"  # the variable by which users of the hub set these seconds
+WEIGHTS_FILE = "model.safetensors"  # the usual one of a repository
+HUB_PATIENCE = 4.0  # seconds in which the hub must answer
+PATIENCE_VARIABLE = "HF_HUB_ETAG_TIMEOUT"  # the variable by which users of the hub set these seconds
 
 
-def cached(repository: str, file: str = FILE) -> Path | None:
+def cached(repository: str, file: str = WEIGHTS_FILE) -> Path | None:
     """Return a file of the hub that is on this machine; None if it is not."""
     from huggingface_hub import try_to_load_from_cache
 
@@ -22,7 +22,7 @@ def cached(repository: str, file: str = FILE) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def download(name: str, repository: str, file: str = FILE) -> Path:
+def download(name: str, repository: str, file: str = WEIGHTS_FILE) -> Path:
     """Return the weights file of a model, which is downloaded unless it is on this machine."""
     from huggingface_hub import hf_hub_download
 
@@ -36,15 +36,15 @@ def download(name: str, repository: str, file: str = FILE) -> Path:
         raise _unavailable(name, repository, file, first_line(error.__cause__ or error)) from None
 
 
-def check_reachable(name: str, repository: str, file: str = FILE) -> None:
-    """Raise InputError within seconds if a file is not on this machine and the hub does not offer it."""
+def check_reachable(name: str, repository: str, file: str = WEIGHTS_FILE) -> None:
+    """Raise InputError within seconds if a file is neither on this machine nor available from the hub."""
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 
     if cached(repository, file) is not None:
         return
     if constants.HF_HUB_OFFLINE:
         raise _unavailable(name, repository, file, "HF_HUB_OFFLINE is set")
-    seconds, problems = float(os.environ.get(ITS_PATIENCE, PATIENCE)), list[Exception]()
+    seconds, problems = float(os.environ.get(PATIENCE_VARIABLE, HUB_PATIENCE)), list[Exception]()
 
     def ask() -> None:
         try:
@@ -57,7 +57,7 @@ def check_reachable(name: str, repository: str, file: str = FILE) -> None:
         asking.start()
         asking.join(seconds)
     if asking.is_alive() or any("Timeout" in type(error).__name__ for error in problems):
-        reason = f"the hub did not answer within {seconds:g} s, the limit that {ITS_PATIENCE} sets"
+        reason = f"the hub did not answer within {seconds:g} s, the limit that {PATIENCE_VARIABLE} sets"
         raise _unavailable(name, repository, file, reason)
     for error in problems:
         raise _unavailable(name, repository, file, first_line(error.__cause__ or error))
@@ -78,7 +78,7 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the hub's library from logging what the error that follows says."""
+    """Keep the hub's library from logging what our own error will say."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

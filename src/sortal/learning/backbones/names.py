@@ -1,4 +1,4 @@
-"""Names of backbones and their weights, as far as they can be checked without torch and timm, which take seconds."""
+"""Names of backbones and their weights: what can be checked without importing torch and timm, which takes seconds."""
 
 import os
 import re
@@ -19,7 +19,7 @@ FAMILIES = ("vit_", "resnet")  # whose names are suggested
 def check_backbone(name: str, weights: str | os.PathLike[str] | None) -> None:
     """Raise InputError for files that do not exist, an unknown name, and weights that cannot be had.
 
-    What passes may still be refused when it is loaded. Nothing is downloaded.
+    A backbone that passes may still fail to load. Nothing is downloaded.
     """
     if (saved := path_of_saved(name)) is not None:
         if weights is not None:

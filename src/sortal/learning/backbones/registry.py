@@ -12,7 +12,7 @@ from sortal.config import CONVNET
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones import hub
 from sortal.learning.backbones import weights as files
-from sortal.learning.backbones.backbone import FORMAT, Backbone, Spec
+from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, Spec
 from sortal.learning.backbones.convnet import ConvNet, ResNet
 from sortal.learning.backbones.names import (
     RANDOM,
@@ -74,7 +74,7 @@ def load_backbone(
 
 
 def load_without_weights(name: str) -> Backbone:
-    """Load one of timm's backbones with arbitrary weights, to measure its speed; random ones take seconds to draw."""
+    """Load one of timm's backbones with arbitrary weights, to measure its speed; drawing random ones takes seconds."""
     _check_name(name)
     with torch.random.fork_rng(devices=[]):
         return _create_timm(name, IMAGE_SIZE, draw=False).train_last(1)
@@ -103,7 +103,7 @@ def _check_name(name: str) -> None:
 
 
 def _create_timm(name: str, image_size: int, *, draw: bool) -> Backbone:
-    """Create a network; unless its random weights are to be drawn, they are arbitrary where that is quicker."""
+    """Create a network; unless `draw`, its weights may be left uninitialised, which is quicker."""
     import timm
     from timm.models import eva, is_model_in_modules, resnet, vision_transformer
 
@@ -164,7 +164,7 @@ def hub_file(name: str) -> tuple[str, str]:
             Remedy("pass a file", weights="FILE"),
             Remedy("use untrained weights", weights=RANDOM),
         )
-    return cfg.hf_hub_id, cfg.hf_hub_filename or hub.FILE
+    return cfg.hf_hub_id, cfg.hf_hub_filename or hub.WEIGHTS_FILE
 
 
 def _load_weights(backbone: Backbone, path: Path) -> bool:
@@ -227,7 +227,7 @@ def _read_saved(path: Path) -> SavedBackbone | None:
         about = read_json(path)
         spec = read_record(Spec, {field.name: about[field.name] for field in fields(Spec)})
         saved = SavedBackbone(spec, read_record(int, about["trained"]), read_record(str, about["sha256"]))
-        valid = about["format"] == FORMAT and not spec.name.endswith(".json")
+        valid = about["format"] == BACKBONE_FORMAT and not spec.name.endswith(".json")
     except (OSError, ValueError, OverflowError, LookupError, TypeError):
         return None
     return saved if valid and all(map(isfinite, (*spec.mean, *spec.std))) and min(spec.std) > 0 else None

@@ -13,7 +13,7 @@ from sortal.learning.methods.simgcd import SimGcd
 from sortal.learning.methods.sortal import Sortal
 from sortal.learning.methods.uno import Uno
 
-METHODS: dict[str, type[Method]] = {
+METHOD_CLASSES: dict[str, type[Method]] = {
     "gcd": Contrastive,
     "rankstats": RankStats,
     "simgcd": SimGcd,

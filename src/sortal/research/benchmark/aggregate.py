@@ -5,16 +5,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
 from sortal.config import AUTO
-from sortal.research.benchmark.presets import DATASETS, PRESETS
+from sortal.research.benchmark.presets import DATASET_TITLES, PRESETS
 from sortal.research.benchmark.records import Record
 
-NOTHING = "–"
-SHARED = ("version", "weights")  # the same on all data sets of a row
+NO_FIGURE = "–"
 
 Group: TypeAlias = Sequence[Record]  # runs that differ only in the seed, by seed
 
@@ -31,7 +31,7 @@ class Figure:
     digits: int = 1
 
     def __str__(self) -> str:
-        own = NOTHING if self.mean is None else f"{self.mean:.{self.digits}f}"
+        own = NO_FIGURE if self.mean is None else f"{self.mean:.{self.digits}f}"
         if self.sd is not None:
             own += f" ± {self.sd:.{self.digits}f}"
         if self.published is None:
@@ -70,30 +70,35 @@ def lines(label: str, by_column: Mapping[str, Sequence[Record]]) -> tuple[dict[s
     """
     ways: dict[tuple[int, str, int], dict[str, list[Record]]] = {}
     for column, records in by_column.items():
-        alike: dict[str, list[Record]] = {}
-        for record in records:
-            alike.setdefault(json.dumps(_way(record), sort_keys=True), []).append(record)
         count: Counter[tuple[int, str]] = Counter()
-        for way in sorted(alike):
-            head = alike[way][0].version or 0, alike[way][0].weights
+        for _, group in groupby(sorted(records, key=_way_text), _way_text):
+            alike = [*group]
+            head = alike[0].version or 0, alike[0].weights
             count[head] += 1
-            ways.setdefault((*head, count[head]), {})[column] = alike[way]
+            ways.setdefault((*head, count[head]), {})[column] = alike
     found = [ways[way] for way in sorted(ways)] or [{}]
     labels = [label] if len(found) == 1 else [f"{label} ({number})" for number in range(1, len(found) + 1)]
-    notes = _row_differences(labels, found)
-    rows: dict[str, dict[str, Group]] = {}
-    for own, groups in zip(labels, found, strict=True):
-        rows[own] = {}
-        for column, records in groups.items():
+    rows: dict[str, dict[str, Group]] = {own: {} for own in labels}
+    notes = []
+    for column in by_column:
+        there = {own: groups[column] for own, groups in zip(labels, found, strict=True) if column in groups}
+        if differing := _differing([_way(records[0]) for records in there.values()]):
+            listed = "; ".join(f"{name} ({', '.join(values)})" for name, values in differing.items())
+            notes.append(f"{', '.join(there)}{_on(column)} differ in {listed}.")
+        for own, records in there.items():
             newest = {record.seed: record for record in sorted(records, key=attrgetter("moment"))}
             rows[own][column] = [newest[seed] for seed in sorted(newest)]
             notes += _run_notes(f"{own}{_on(column)}", records, rows[own][column])
     return rows, notes
 
 
+def _way_text(record: Record) -> str:
+    return json.dumps(_way(record), sort_keys=True)
+
+
 def _way(record: Record) -> dict[str, Any]:
     """Return everything that must be the same in one mean."""
-    named = {name: getattr(record, name) for name in (*SHARED, "backbone", "method", "clustering")}
+    named = {name: getattr(record, name) for name in ("version", "weights", "backbone", "method", "clustering")}
     counts = {"k": record.k.asked, "classes": record.k.true, "images": record.transductive.images}
     return {**named, **counts, **flat(record.recipe)}
 
@@ -107,27 +112,10 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _row_differences(labels: Sequence[str], found: Sequence[Mapping[str, Sequence[Record]]]) -> list[str]:
-    """Describe how the rows that one became differ: on all data sets, then on each."""
-    ways = [{column: _way(records[0]) for column, records in groups.items()} for groups in found]
-    heads = [{name: way[name] for name in SHARED} for groups in ways for way in [*groups.values()][:1]]
-    notes = [_difference(labels, heads)]
-    for column in dict.fromkeys(column for groups in ways for column in groups):
-        there = {label: groups[column] for label, groups in zip(labels, ways, strict=True) if column in groups}
-        rest = [{name: value for name, value in way.items() if name not in SHARED} for way in there.values()]
-        notes.append(_difference([*there], rest, _on(column)))
-    return [note for note in notes if note]
-
-
-def _difference(labels: Sequence[str], ways: Sequence[Mapping[str, Any]], on: str = "") -> str:
-    found = [f"{name} ({', '.join(values)})" for name, values in _differing(ways).items()]
-    return f"{', '.join(labels)}{on} differ in {'; '.join(found)}." if found else ""
-
-
 def _differing(ways: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the names whose values are not all the same, with those values."""
     names = dict.fromkeys(name for way in ways for name in way)
-    values = {name: [shortened(str(way.get(name, NOTHING))) for way in ways] for name in names}
+    values = {name: [shortened(str(way.get(name, NO_FIGURE))) for way in ways] for name in names}
     return {name: each for name, each in values.items() if len(set(each)) > 1}
 
 
@@ -143,7 +131,7 @@ def _run_notes(where: str, records: Sequence[Record], group: Group) -> list[str]
 
 
 def _on(column: str) -> str:
-    return f" on {DATASETS[PRESETS[column].dataset]}" if column in PRESETS else ""
+    return f" on {DATASET_TITLES[PRESETS[column].dataset]}" if column in PRESETS else ""
 
 
 def shortened(text: str) -> str:

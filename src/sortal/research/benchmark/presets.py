@@ -1,4 +1,4 @@
-"""Presets: the recipe of every row of the paper's tables, and of one for Sortal's own method, each with a version."""
+"""Presets: a recipe for every row of the paper's tables, and one for Sortal's own method, each with a version."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +22,7 @@ from sortal.errors import InputError, quoted
 from sortal.errors import listing as first_few
 from sortal.research.benchmark.records import RequestedK
 
-DATASETS = {
+DATASET_TITLES = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "imagenet100": "ImageNet-100",
@@ -31,7 +31,7 @@ DATASETS = {
     "herbarium19": "Herbarium-19",
     "fgvc_aircraft": "FGVC-Aircraft",
 }
-METHODS: dict[MethodName, str] = {
+METHOD_TITLES: dict[MethodName, str] = {
     "kmeans": "k-means",
     "rankstats": "RankStats+",
     "uno": "UNO+",
@@ -39,7 +39,7 @@ METHODS: dict[MethodName, str] = {
     "simgcd": "SimGCD",
     "sortal": "Sortal",
 }
-ACCURACY = {  # data sets of the tables of methods
+ACCURACY_TABLES = {  # data sets of the tables of methods
     "table2": ("cifar10", "cifar100", "imagenet100"),
     "table3": ("cub", "stanford_cars", "herbarium19"),
     "table6": ("fgvc_aircraft",),
@@ -47,7 +47,7 @@ ACCURACY = {  # data sets of the tables of methods
 COUNTED = ("cifar10", "cifar100", "imagenet100", "cub", "stanford_cars", "herbarium19")  # table4
 ABLATED = ("cifar100", "herbarium19")  # table5
 # Incremented when the recipes of a method change.
-VERSIONS: dict[MethodName, int] = {**dict.fromkeys(METHODS, 1), "simgcd": 2, "sortal": 3}
+VERSIONS: dict[MethodName, int] = {**dict.fromkeys(METHOD_TITLES, 1), "simgcd": 2, "sortal": 3}
 CLUSTERINGS: dict[MethodName, Clustering] = {  # all others: "head"
     "kmeans": "kmeans",
     **dict.fromkeys(("gcd", "sortal"), "semi-supervised"),
@@ -117,7 +117,7 @@ def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbon
             estimate_on="learned" if method == "sortal" else "raw",
             select=method == "gcd",
         ),
-        title=f"{DATASETS.get(dataset, dataset)}, {METHODS[method]}",
+        title=f"{DATASET_TITLES.get(dataset, dataset)}, {METHOD_TITLES[method]}",
     )
 
 
@@ -133,7 +133,7 @@ def _preset(name: str, method: MethodName, title: str, **changes: Any) -> Preset
     training = replace(TRAININGS[method], epochs=200, batch_size=128, views=None)
     losses = SPECIAL_LOSSES.get((method, dataset)) or PAPER_LOSSES.get(method) or usual.recipe.losses
     settings: dict[str, Any] = {"training": training, "losses": losses, **changes}
-    title = f"{DATASETS[dataset]}, {title}"
+    title = f"{DATASET_TITLES[dataset]}, {title}"
     return replace(usual, version=VERSIONS[method], recipe=replace(usual.recipe, **settings), title=title)
 
 
@@ -149,9 +149,9 @@ def _ablation(start: str) -> Iterator[Preset]:
 
 
 def _paper() -> Iterator[Preset]:
-    for table, datasets in ACCURACY.items():
+    for table, datasets in ACCURACY_TABLES.items():
         for dataset in datasets:
-            for method, title in METHODS.items():
+            for method, title in METHOD_TITLES.items():
                 yield _preset(f"{table}/{dataset}/{method}", method, title)
     for dataset in COUNTED:
         yield replace(_preset(f"table4/{dataset}", "kmeans", "how many classes"), k="auto")

@@ -32,8 +32,8 @@ ABLATION = _read("""\
 cifar100      34.0/34.8/32.4 52.0/52.2/50.8 54.6/54.1/53.7 60.5/72.2/35.0 71.1/78.3/56.6 73.0/76.2/66.5
 herbarium19   12.1/12.5/11.9 12.9/12.9/12.8 14.3/15.1/13.9 17.8/22.7/15.4 28.7/32.1/26.9 35.4/51.0/27.0
 """)
-TABLES = {"table2": ACCURACY, "table3": ACCURACY, "table5": ABLATION, "table6": ACCURACY}
-K: dict[str, tuple[int, int]] = {  # estimated, true
+BY_TABLE = {"table2": ACCURACY, "table3": ACCURACY, "table5": ABLATION, "table6": ACCURACY}
+CLASS_COUNTS: dict[str, tuple[int, int]] = {  # estimated, true
     "cifar10": (9, 10),
     "cifar100": (100, 100),
     "imagenet100": (109, 100),
@@ -46,4 +46,4 @@ K: dict[str, tuple[int, int]] = {  # estimated, true
 def accuracy(preset: str) -> Shares | None:
     """Return the published accuracies of the preset of this name; None for Sortal's own method."""
     table, dataset, row = preset.split("/")
-    return TABLES[table][dataset].get(row)
+    return BY_TABLE[table][dataset].get(row)

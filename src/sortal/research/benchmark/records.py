@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +14,10 @@ from sortal.images.decoding import Quarantined
 from sortal.runs.facts import SplitScores
 from sortal.system.files import write_atomically, writing
 from sortal.system.json_records import read_record
-from sortal.system.regular_files import read_regular
+from sortal.system.regular_files import read_json
 
-NAME = "benchmark.json"
-FORMAT = "sortal benchmark 2"
+RECORD_FILE = "benchmark.json"
+RECORD_FORMAT = "sortal benchmark 2"
 SHARES = ("all", "old", "new")  # the fields of Accuracy
 A_RUN = "A benchmark run is a folder with a benchmark.json written by sortal benchmark, or that file"
 RequestedK = Literal["true", "auto"] | int  # "true" is the data set's number of classes; "auto" estimates it
@@ -73,7 +73,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON, with null in place of NaN and infinity."""
-        return dict(_finite({"format": FORMAT, **asdict(self)}))
+        return dict(_finite({"format": RECORD_FORMAT, **asdict(self)}))
 
 
 def _finite(value: Any) -> Any:
@@ -84,81 +84,67 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def save(record: Record, folder: str | os.PathLike[str]) -> Path:
+def save(record: Record, folder: Path) -> Path:
     """Write a record to the folder of its run."""
-    path = Path(folder) / NAME
-    content = json.dumps(record.to_json(), indent=2, allow_nan=False)
-    try:
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, f"{content}\n".encode())
-    except OSError as error:
-        raise InputError(
-            f"The benchmark run {str(path)!r} cannot be written: {error.strerror or error}. Choose another folder."
-        ) from error
+    path = folder / RECORD_FILE
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, f"{json.dumps(record.to_json(), indent=2, allow_nan=False)}\n".encode())
     return path
 
 
 def load(path: str | os.PathLike[str]) -> Record:
     """Read the record in a run folder or file."""
     place = Path(path)
-    file = place / NAME if place.is_dir() else place
+    file = place / RECORD_FILE if place.is_dir() else place
     if not file.exists():
-        problem = f"has no {NAME}" if place.is_dir() else "does not exist"
+        problem = f"has no {RECORD_FILE}" if place.is_dir() else "does not exist"
         raise InputError(f"{A_RUN}, got {str(place)!r}, which {problem}.")
     try:
-        content = json.loads(read_regular(file), parse_constant=_refuse_constant)
+        content = read_json(file)
     except OSError as error:
         raise InputError(f"The benchmark run {str(file)!r} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise _damaged(file, str(error)) from None
+    except ValueError as error:
+        raise _damaged(file, error) from None
     if not isinstance(content, dict) or "format" not in content:
         raise InputError(f"{A_RUN}, got {str(file)!r}, which is some other file.")
-    if (found := content.pop("format")) != FORMAT:
+    if (found := content.pop("format")) != RECORD_FORMAT:
         raise InputError(
-            f"The benchmark run {str(file)!r} must have the format {FORMAT!r}, got {quoted(found, 100)}. "
+            f"The benchmark run {str(file)!r} must have the format {RECORD_FORMAT!r}, got {quoted(found, 100)}. "
             "Use the version of Sortal that wrote it, or run it again."
         )
     try:
         record = read_record(Record, content, "the record")
-        _ = record.moment
+        _ = record.moment  # raises ValueError for what is no time
     except (ValueError, OverflowError) as error:
-        raise _damaged(file, str(error)) from None
+        raise _damaged(file, error) from None
     return record
+
+
+def _damaged(file: Path, error: Exception) -> InputError:
+    return InputError(f"The benchmark run {str(file)!r} is damaged: {str(error).rstrip('.')}. Run it again.")
 
 
 def find(paths: Iterable[str | os.PathLike[str]]) -> tuple[Record, ...]:
     """Read all records in files, in run folders and anywhere below other folders, each file once."""
-    found: dict[Path, Record] = {}
-    given = [Path(path) for path in paths]
-    if not given:
-        raise InputError(f"{A_RUN}, or a folder of such runs; got no path. Name at least one.")
-    for path in given:
-        files = [*_below(path)] if path.is_dir() else [path]
-        if not files:
+    files: dict[Path, Path] = {}  # by real path
+    for path in map(Path, paths):
+        below = _below(path) if path.is_dir() else [path]
+        if not below:
             raise InputError(f"{A_RUN}; {str(path)!r} contains none. Run sortal benchmark first.")
-        for file in files:
-            if file.resolve() not in found:
-                found[file.resolve()] = load(file)
-    return tuple(found.values())
+        for file in below:
+            files.setdefault(file.resolve(), file)
+    if not files:
+        raise InputError(f"{A_RUN}, or a folder of such runs; got no path. Name at least one.")
+    return tuple(load(file) for file in files.values())
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield record files by name, without looking into run folders."""
-
-    def refuse(error: OSError) -> None:
-        raise InputError(f"The folder {error.filename!r} cannot be read: {error.strerror}.") from error
-
-    for place, folders, files in os.walk(folder, onerror=refuse):
-        if NAME in files:
-            folders.clear()
-            yield Path(place) / NAME
+def _below(folder: Path) -> list[Path]:
+    """Return record files by name, without looking into run folders."""
+    found = []
+    for place, folders, files in os.walk(folder):
         folders.sort()
-
-
-def _damaged(file: Path, how: str) -> InputError:
-    return InputError(f"The benchmark run {str(file)!r} is damaged: {how.rstrip('.')}. Run it again.")
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
+        if RECORD_FILE in files:
+            folders.clear()
+            found.append(Path(place) / RECORD_FILE)
+    return found

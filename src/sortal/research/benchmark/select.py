@@ -27,7 +27,7 @@ def choose(
     it is named after that.
     """
     (overrides,) = from_keywords(changes, Overrides)
-    known = (*datasets.NAMES, datasets.FOLDER)
+    known = (*datasets.DATASET_NAMES, datasets.FOLDER)
     if dataset is not None and dataset not in known:
         own = Remedy("for your own folder, use the data set named folder", root=...)
         raise InputError(f"The data set must be one of {', '.join(known)}, got {dataset!r}.", own)
@@ -56,7 +56,7 @@ def numbers(parts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _on_dataset(presets: Sequence[Preset], dataset: str, label: str) -> list[Preset]:
-    """Move presets to another data set, dropping those that become equal there, under names of their own."""
+    """Move presets to another data set, under new names, and drop those that become equal there."""
     if all(preset.dataset == dataset for preset in presets):
         return list(presets)
     first: dict[Preset, Preset] = {}

@@ -2,18 +2,9 @@
 
 import logging
 import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from multiprocessing import active_children, get_context, parent_process
-from multiprocessing.process import BaseProcess
-from multiprocessing.queues import Queue
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +15,7 @@ from sortal.images.decoding import Quarantined
 from sortal.learning.backbones.names import RANDOM
 from sortal.learning.backbones.registry import load_backbone
 from sortal.research.benchmark import records
+from sortal.research.benchmark.parallel import in_processes
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.task import Data, Task, read, run, settings_of
@@ -31,11 +23,10 @@ from sortal.system.distributed import Processes, alone, launch
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
-SEEDS = (0, 1, 2)
+DEFAULT_SEEDS = (0, 1, 2)
 Todo = Sequence[tuple[int, Task]]  # tasks and their positions in the sweep
-Outcome = tuple[int, Record | SortalError]  # position of the task, and its record or why it failed
-SAFE_PATH = "PYTHONSAFEPATH"  # what Python, started with this variable, does: as with -P
-PATIENCE = 60.0  # seconds for an interrupted process to save its checkpoint
+TaskOutcome = tuple[int, Record | SortalError]  # position of the task, and its record or why it failed
+DIED = "its process died, perhaps out of memory; run again with fewer processes"
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +51,7 @@ def sweep(
     root: str | os.PathLike[str],
     *,
     out: str | os.PathLike[str] = "benchmark",
-    seeds: Sequence[int] = SEEDS,
+    seeds: Sequence[int] = DEFAULT_SEEDS,
     processes: int | None = None,
     command: str = "sortal.research.benchmark.sweep.sweep(...)",
     runtime: Runtime = Runtime(),
@@ -128,18 +119,18 @@ def _check(presets: Sequence[Preset], seeds: Sequence[int], processes: int | Non
 
 
 def _check_tasks(tasks: Sequence[Task], data: Mapping[str, Data], runtime: Runtime) -> None:
-    """Raise before the first run what would fail in a later one."""
+    """Raise errors of later runs before the first one starts."""
     for task in tasks:
         settings_of(task, data[task.preset.dataset])
     for name, weights in dict.fromkeys((task.preset.backbone, task.preset.weights) for task in tasks):
         runtime.progress(f"Loading {name}", 0, 0)
         load_backbone(name, weights=weights)
-    if replaced := sum((task.place / records.NAME).is_file() for task in tasks):
+    if replaced := sum((task.place / records.RECORD_FILE).is_file() for task in tasks):
         runtime.note(f"{plural(replaced, 'recorded run')} with other settings or images will be replaced.")
 
 
 def _gpus(device: torch.device) -> list[str]:
-    """Return the GPUs to share out, by the names that CUDA_VISIBLE_DEVICES has for them; none for another device."""
+    """Return the GPUs to use, named as in CUDA_VISIBLE_DEVICES; none on another device."""
     if device.type != "cuda":
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -158,7 +149,7 @@ def _recorded(task: Task, data: Data) -> Record | None:
 
 def _in_sequence(
     todo: Todo, data: Mapping[str, Data], total: int, team: Processes, runtime: Runtime
-) -> Iterator[Outcome]:
+) -> Iterator[TaskOutcome]:
     for number, (at, task) in enumerate(todo, start=total - len(todo) + 1):
         here = runtime.prefixed(f"Run {number} of {total}, {task.title}: ")
         if team.size == 1:
@@ -180,107 +171,27 @@ def _attempt(task: Task, data: Callable[[str], Data], processes: Processes, runt
         return SortalError(f"{type(error).__name__}: {error}")
 
 
-def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> Iterator[Outcome]:
+def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> Iterator[TaskOutcome]:
     """Run tasks in n processes, each with one of the GPUs; tasks that share their training go to the same process."""
     groups: dict[tuple[Any, ...], list[tuple[int, Task]]] = {}
     for at, task in todo:
         groups.setdefault(task.training_key, []).append((at, task))
-    n = min(n, len(groups))
+    n, done = min(n, len(groups)), 0
     what = f"{plural(len(todo), 'run')} in {plural(n, 'process', 'processes')}"
     runtime.progress(what, 0, len(todo))
-    others = set(active_children())
-    with ExitStack() as starting:
-        starting.enter_context(start_safely())
-        context = get_context("spawn")
-        numbers: Queue[int] = context.Queue()
-        for number in range(n):
-            numbers.put(number)
-        with ProcessPoolExecutor(n, mp_context=context, initializer=_begin, initargs=(numbers, n, gpus)) as pool:
-            silent = Runtime(device="cuda" if gpus else runtime.device, workers=runtime.workers)
-            waiting = {pool.submit(_run_group, group, silent): group for group in groups.values()}
-            pool.submit(int)  # a process that submit has started is watched only from the next submit on
-            starting.close()
-            try:
-                yield from _outcomes(waiting, others, lambda done: runtime.progress(what, done, len(todo)))
-            except BaseException:
-                _interrupt(set(active_children()) - others)
-                pool.shutdown(cancel_futures=True)
-                raise
-
-
-def _outcomes(
-    waiting: "Mapping[Future[list[Outcome]], Todo]", others: Collection[BaseProcess], report: Callable[[int], None]
-) -> Iterator[Outcome]:
-    """Yield outcomes as they come; where a process has died, those of its group are that."""
-    done = 0
-    for future in as_completed(waiting):
-        try:
-            results = future.result()
-        except BrokenProcessPool:
-            _interrupt(set(active_children()) - {*others})  # the pool waits for them
-            died = SortalError("its process died, perhaps out of memory; run again with fewer processes")
-            results = [(at, died) for at, _ in waiting[future]]
-        for result in results:
+    silent = Runtime(device="cuda" if gpus else runtime.device, workers=runtime.workers)
+    for group, outcomes in in_processes(partial(_run_group, runtime=silent), [*groups.values()], n, gpus):
+        for outcome in outcomes or [(at, SortalError(DIED)) for at, _ in group]:
             done += 1
-            report(done)
-            yield result
+            runtime.progress(what, done, len(todo))
+            yield outcome
 
 
-@contextmanager
-def start_safely() -> Iterator[None]:
-    """Let processes that are started meanwhile import nothing from the current folder, which may be a stranger's."""
-    if sys.flags.ignore_environment and not sys.flags.safe_path:
-        raise InputError("Processes need a Python that was not started with -E alone; add -P, or take one process.")
-    before = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[SAFE_PATH]
-        else:
-            os.environ[SAFE_PATH] = before
-
-
-def _interrupt(processes: Collection[BaseProcess]) -> None:
-    """Interrupt processes once, so that they save their checkpoints, and kill those that do not end in time."""
-    for process in processes:
-        if process.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGINT)
-    for process in processes:
-        process.join(PATIENCE)
-        process.kill()
-
-
-def _begin(numbers: "Queue[int]", n: int, gpus: Sequence[str]) -> None:
-    """Set up a process: its GPU, before torch looks for any, its share of the memory, and its end with the parent."""
-    number = numbers.get()
-    if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
-    os.environ["LOCAL_WORLD_SIZE"] = str(n)  # divides the memory for cached tokens
-    if hasattr(os, "setpgrp"):
-        os.setpgrp()  # so that Ctrl-C in a terminal reaches the parent only, which forwards it once
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent by the pool when another process has died
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)  # free the GPU and the lock
-
-
-def _run_group(group: Todo, runtime: Runtime) -> list[Outcome]:
+def _run_group(group: Todo, runtime: Runtime) -> list[TaskOutcome]:
     @cache
     def data(name: str) -> Data:
         return read(name, group[0][1].root)
 
-    try:
-        processes = alone(runtime.device)
-        here = processes.runtime(runtime)
-        return [(at, _attempt(task, data, processes, here)) for at, task in group]
-    except KeyboardInterrupt:
-        os._exit(130)  # raised, the pool would start the next group
+    processes = alone(runtime.device)
+    here = processes.runtime(runtime)
+    return [(at, _attempt(task, data, processes, here)) for at, task in group]

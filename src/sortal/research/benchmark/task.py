@@ -19,7 +19,7 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.learning.methods import METHODS
+from sortal.learning.methods import METHOD_CLASSES
 from sortal.learning.methods.code import LOOP
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
@@ -100,7 +100,7 @@ class Task:
     @property
     def _versions(self) -> tuple[int, int] | None:
         """Return the versions of the training loop and the method; None for a method that is not trained."""
-        method = METHODS.get(self.preset.recipe.method)
+        method = METHOD_CLASSES.get(self.preset.recipe.method)
         return None if method is None else (LOOP, method.version)
 
     @property
@@ -164,7 +164,7 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
         with stages.stage("test", "Sorting the test split") as at_work:
             inductive, unreadable = _inductive(job, backbone, None if found is None else found.run, data.test, at_work)
         if found is not None:
-            (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
+            (task.place / records.RECORD_FILE).unlink(missing_ok=True)  # it describes the run that is replaced now
             done = stages.recorded_in(found.run)
             save_run(done, found.files)
             records.save(_record(task, done, inductive, unreadable, data), task.place)
@@ -177,8 +177,8 @@ def _inductive(
 ) -> tuple[SplitScores | None, tuple[Quarantined, ...]]:
     """Score the test split, and return its unreadable files too.
 
-    Where an epoch was selected, its images of old classes decided which. Only the first process has a `run`; the others
-    compute features with it.
+    If an epoch was selected, the test images of old classes decided which. Only the first process has a `run`; the
+    others help to compute the features.
     """
     if not len(test):
         return None, ()

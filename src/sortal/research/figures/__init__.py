@@ -9,15 +9,15 @@ from importlib import import_module
 
 from sortal.errors import InputError
 
-SETTINGS = "matplotlibrc"  # where matplotlib looks first: in the current folder, which may be a stranger's
+RC_FILE = "matplotlibrc"  # where matplotlib looks first: in the current folder, which may be a stranger's
 
 
 def import_matplotlib() -> None:
-    """Import matplotlib without settings of the current folder, where they may be damaged, or a pipe without an end."""
+    """Import matplotlib without reading a matplotlibrc in the current folder, which may be damaged or a pipe."""
     if "matplotlib" in sys.modules:
         return
     exists = os.path.exists
-    os.path.exists = lambda path: path != SETTINGS and exists(path)
+    os.path.exists = lambda path: path != RC_FILE and exists(path)
     try:
         import_module("matplotlib")
     except ValueError as error:
@@ -38,9 +38,9 @@ from sortal.research.figures.accuracy import (  # noqa: E402
     shared_clusters,
 )
 from sortal.research.figures.attention_maps import attention, focus_score  # noqa: E402
-from sortal.research.figures.drawing import FIGURES, FORMATS, FiguresResult, draw  # noqa: E402
+from sortal.research.figures.drawing import FIGURE_FORMATS, FIGURES, FiguresResult, draw  # noqa: E402
 from sortal.research.figures.scatter import tsne  # noqa: E402
 from sortal.research.figures.style import LeftOutError  # noqa: E402
 
-__all__ = ["FIGURES", "FORMATS", "FiguresResult", "LeftOutError", "SharedCluster", "attention", "draw", "focus_score"]
-__all__ += ["k_curve", "legacy_inflation", "risk_coverage", "shared_clusters", "tsne"]
+__all__ = ["FIGURES", "FIGURE_FORMATS", "FiguresResult", "LeftOutError", "SharedCluster", "attention", "draw"]
+__all__ += ["focus_score", "k_curve", "legacy_inflation", "risk_coverage", "shared_clusters", "tsne"]

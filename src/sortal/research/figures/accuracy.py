@@ -21,13 +21,13 @@ from sortal.system.text import percent, plural
 
 NO_TRUTH = "No unlabelled image has a known true class, so there is no accuracy to show."
 MOST_CLUSTERS = 8  # shared clusters shown, the largest first
-NAME_LENGTH = 11  # characters of a name
+CLUSTER_LENGTH = 11  # characters of a name
 CHARACTER_WIDTH = 0.02  # the width of one, as a share of the axis
 
 
 @style.style()
 def k_curve(run: Run) -> Figure:
-    """Plot how well the labelled images are clustered against the number of clusters: each restart, and all."""
+    """Plot the score of each number of clusters that was tried: of every restart, and their average."""
     chart = curves.k_curve(run.k, None if run.metrics is None else run.metrics.k_true)
     if chart is None:
         raise style.LeftOutError(f"The number of categories was given (k = {run.k.k:,}), so no others were tried.")
@@ -52,7 +52,7 @@ def risk_coverage(run: Run) -> Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedCluster:
-    """A cluster that legacy matching gives to an old and a new class, and its images of both."""
+    """A cluster that legacy matching assigns to an old and to a new class, and how many images of each it has."""
 
     cluster: Hashable
     old: Hashable
@@ -62,7 +62,7 @@ class SharedCluster:
 
 
 def shared_clusters(truth: Labels, clusters: Labels, *, old: Classes) -> tuple[SharedCluster, ...]:
-    """Return the clusters that legacy matching, unlike a single one, gives to an old and a new class, largest first."""
+    """Return the clusters that legacy matching assigns to both an old and a new class, the largest first."""
     chosen = set(old)
     pairs = list(zip(truth, clusters, strict=True))
     counts = Counter(pairs)
@@ -78,7 +78,7 @@ def shared_clusters(truth: Labels, clusters: Labels, *, old: Classes) -> tuple[S
 
 @style.style()
 def legacy_inflation(run: Run) -> Figure:
-    """Plot accuracy on unlabelled images under one matching and legacy's two, and the clusters that these use twice."""
+    """Plot accuracy under one matching and under the two of legacy, and the clusters that these use twice."""
     a = run.assignments
     rows = [row for row, t in enumerate(a.truth) if t is not None and a.status[row] != LABELLED]
     if not rows:
@@ -86,7 +86,7 @@ def legacy_inflation(run: Run) -> Figure:
     truth, clusters, old = [a.truth[row] for row in rows], a.category_id[rows].tolist(), known_names(run.categories)
     one, two = metrics.accuracy(truth, clusters, old=old), metrics.legacy_accuracy(truth, clusters, old=old)
     shared = shared_clusters(truth, clusters, old=old)
-    figure = style.figure(style.WIDTH, 3.2, layout="constrained")
+    figure = style.figure(style.TEXT_WIDTH, 3.2, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
     _bars(left, one, two)
     _clusters(right, shared, run.names)
@@ -110,10 +110,13 @@ def _caption(images: int, one: Accuracy, two: Accuracy, shared: Sequence[SharedC
 def _bars(axes: Axes, one: Accuracy, two: Accuracy) -> None:
     parts = [part for part, share in vars(one).items() if share is not None]
     at = np.arange(len(parts))
-    looks = (("One assignment", one, -0.2, style.ALL, ""), ("Legacy: two assignments", two, 0.2, "white", "////"))
+    looks = (
+        ("One assignment", one, -0.2, style.DARK, ""),
+        ("Legacy: two assignments", two, 0.2, "white", "////"),
+    )
     for label, found, shift, colour, hatch in looks:
         values = [getattr(found, part) for part in parts]
-        bars = axes.bar(at + shift, values, 0.38, color=colour, hatch=hatch, edgecolor=style.ALL, label=label, lw=0.8)
+        bars = axes.bar(at + shift, values, 0.38, color=colour, hatch=hatch, edgecolor=style.DARK, label=label, lw=0.8)
         axes.bar_label(bars, [f"{100 * value:.1f}" for value in values], fontsize=7, padding=1.5)
     axes.set(xticks=at, xticklabels=[part.title() for part in parts], ylim=(0, 1.12), yticks=np.linspace(0, 1, 6))
     axes.tick_params(axis="x", length=0)
@@ -132,12 +135,12 @@ def _clusters(axes: Axes, shared: Sequence[SharedCluster], names: Mapping[Any, s
     listed = shared[:MOST_CLUSTERS]
     at = np.arange(len(listed))
     old, new = np.array([each.old_images for each in listed]), np.array([each.new_images for each in listed])
-    axes.barh(at, old, 0.55, color=style.OLD, label="Images of an old class")
-    look: Any = {"color": style.NEW, "hatch": "////", "edgecolor": "white", "lw": 0}
+    axes.barh(at, old, 0.55, color=style.BLUE, label="Images of an old class")
+    look: Any = {"color": style.ORANGE, "hatch": "////", "edgecolor": "white", "lw": 0}
     axes.barh(at, new, 0.55, left=old, label="Images of a new class", **look)
     longest = 0
     for row, each in enumerate(listed):
-        names_of = style.drawable(each.old, NAME_LENGTH), style.drawable(each.new, NAME_LENGTH)
+        names_of = style.drawable(each.old, CLUSTER_LENGTH), style.drawable(each.new, CLUSTER_LENGTH)
         text = f" {names_of[0]} ({each.old_images:,}) + {names_of[1]} ({each.new_images:,})"
         axes.text(old[row] + new[row], row, text, va="center", fontsize=7)
         longest = max(longest, len(text))
@@ -148,7 +151,7 @@ def _clusters(axes: Axes, shared: Sequence[SharedCluster], names: Mapping[Any, s
         xlim=(0, (old + new).max() / room),
         ylim=(max(len(listed), 4) - 0.5, -0.5),
     )
-    axes.set_yticks(at, [style.drawable(names[each.cluster], NAME_LENGTH) for each in listed])
+    axes.set_yticks(at, [style.drawable(names[each.cluster], CLUSTER_LENGTH) for each in listed])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.tick_params(axis="y", length=0)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, columnspacing=1, handlelength=1.4)

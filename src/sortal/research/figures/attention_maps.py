@@ -4,9 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from itertools import product
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +24,19 @@ from sortal.runs.run import LABELLED, Run
 from sortal.system.device import choose_device
 from sortal.system.progress import Runtime
 
-SAMPLED = 3  # images of old classes, and as many of new ones, unless some are named
-MOST = 12  # images on a page
-SEARCHED = 10_000  # names to search for one like a misspelt one
-ACROSS = 16  # heads in a line at most; larger networks take several lines
-STATES = ("before", "after")
-MARGIN, WORDS, TAG, GAP, TITLE, HEADER, FOOT = 0.08, 1.05, 0.22, 0.03, 0.125, 0.38, 0.45  # inches
-NARROWEST = 6.0  # inches: room for the caption
-CELL = 0.56  # inches: the side of a map
-PITCH = TITLE + CELL + GAP  # from one map to the one below
-NAME = 14  # characters of a name next to a picture
+EACH_KIND = 3  # images of old classes, and as many of new ones, unless some are named
+MOST_IMAGES = 12  # on a page
+STATE_NAMES = ("before", "after")
+SUBJECT_LENGTH = 14  # characters of a name next to a picture
+# Inches: the side of a map, between maps, and around them
+CELL, GAP, MAP_TITLE, STATE_WIDTH = 0.56, 0.03, 0.125, 0.22
+PAGE_MARGIN, WORDS_WIDTH, HEAD_NAMES, CAPTION = 0.08, 1.05, 0.38, 0.45
+LEAST_WIDTH = 6.0  # for the caption
+PITCH = MAP_TITLE + CELL + GAP  # from one map to the one below
 INK = to_rgb("#b2182b")
 HEAT = LinearSegmentedColormap.from_list("attention", [(*INK, 0.0), (*INK, 1.0)])  # shows the image below
-SHARP = 112  # pixels of the side of a map, which keeps files small
-PALE = (-400, 255)  # the grey levels figure as black and white, to pale an image
+SHARPEST = 112  # pixels of the side of a picture below a map, which keeps files small
+GREY_RANGE = (-400, 255)  # the levels drawn as black and white, which makes a picture pale
 
 
 def focus_score(maps: ArrayLike) -> NDArray[np.float64]:
@@ -96,27 +92,24 @@ def attention(
 
 def find_rows(run: Run, names: Sequence[str]) -> list[int]:
     """Return the rows of images, given by their names in the run or by their paths."""
-    if isinstance(names, str) or not 0 < len(names) <= MOST:
+    if isinstance(names, str) or not 0 < len(names) <= MOST_IMAGES:
         got = quoted(names) if isinstance(names, str) else f"{len(names):,}"
-        raise InputError(f"images must be a list of 1 to {MOST} file names of the run, got {got}.")
-    rows: dict[str, list[int]] = {}
-    for row, file in enumerate(run.assignments.files):
-        rows.setdefault(file, []).append(row)
-    if not all(name in rows for name in names):
+        raise InputError(f"images must be a list of 1 to {MOST_IMAGES} file names of the run, got {got}.")
+    files = run.assignments.files
+    rows = {name: [row for row, file in enumerate(files) if file == name] for name in names}
+    if not all(rows.values()):
         by_path = {path: row for row, path in enumerate(paths_of(run))}
-        rows = {name: [by_path[at]] for name in names if (at := os.path.abspath(name)) in by_path} | rows
-    if unknown := [name for name in names if name not in rows]:
-        have = run.assignments.files[:SEARCHED]
-        like = (get_close_matches(str(unknown[0]), have, n=1) or have)[0]
+        rows |= {name: [by_path[at]] for name in names if not rows[name] and (at := os.path.abspath(name)) in by_path}
+    if unknown := [name for name in names if not rows[name]]:
         raise InputError(
             f"images must be file names of the run, as in its assignments.csv, got {listing(unknown)}. "
-            f"Use names such as {quoted(like)}."
+            f"Use names such as {quoted(files[0])}."
         )
     return list(dict.fromkeys(row for name in names for row in rows[name]))
 
 
 def sample_rows(run: Run, seed: int) -> list[int]:
-    """Return the rows of a few images of old and of new classes, no class twice before every class was shown."""
+    """Return the rows of a few images of old and of new classes, each class once before any is repeated."""
     classes, labelled = classes_of(run), run.assignments.status == LABELLED
     chosen: list[int] = []
     for kind in (True, False):
@@ -126,7 +119,7 @@ def sample_rows(run: Run, seed: int) -> list[int]:
         for row in sorted(rows, key=labelled.item):
             earlier[row] = times[classes.names[row]]
             times[classes.names[row]] += 1
-        chosen += sorted(earlier, key=earlier.__getitem__)[:SAMPLED]
+        chosen += sorted(earlier, key=earlier.__getitem__)[:EACH_KIND]
     return chosen
 
 
@@ -159,25 +152,19 @@ class Page:
     def __init__(self, images: int, states: int, heads: int) -> None:
         self.states = states  # maps of each head of an image: 1, or before and after
         self.heads = heads
-        self.lines = ceil(heads / ACROSS)
-        self.across = ceil(heads / self.lines)  # heads in a line
-        self.header = HEADER if self.lines > 1 else 0.0  # above each line; 0: the heads are named once, at the top
-        self.top = MARGIN + HEADER - self.header
         self.picture = CELL + (states - 1) * PITCH  # the side of an image, as high as all its maps
-        self.line = self.header + states * PITCH
-        self.block = self.lines * self.line + 3 * GAP  # of one image
-        width = MARGIN + WORDS + self.picture + TAG + self.across * (CELL + GAP) + MARGIN
-        self.width, self.height = max(width, NARROWEST), self.top + images * self.block + FOOT
+        self.block = states * PITCH + 3 * GAP  # the height of one image
+        width = PAGE_MARGIN + WORDS_WIDTH + self.picture + STATE_WIDTH + heads * (CELL + GAP) + PAGE_MARGIN
+        self.width, self.height = max(width, LEAST_WIDTH), PAGE_MARGIN + HEAD_NAMES + images * self.block + CAPTION
         self.figure = style.figure(self.width, self.height)
 
     def corner(self, image: int) -> tuple[float, float]:
         """Return the upper left corner of a picture."""
-        return MARGIN + WORDS, self.top + image * self.block + self.header + TITLE
+        return PAGE_MARGIN + WORDS_WIDTH, PAGE_MARGIN + HEAD_NAMES + image * self.block + MAP_TITLE
 
     def map(self, image: int, state: int, head: int) -> tuple[float, float]:
         x, y = self.corner(image)
-        line, column = divmod(head, self.across)
-        return x + self.picture + TAG + column * (CELL + GAP), y + line * self.line + state * PITCH
+        return x + self.picture + STATE_WIDTH + head * (CELL + GAP), y + state * PITCH
 
     def axes(self, x: float, y: float, side: float, label: str) -> Axes:
         place = (x / self.width, 1 - (y + side) / self.height, side / self.width, side / self.height)
@@ -204,11 +191,10 @@ def draw_page(pixels: NDArray[np.uint8], maps: NDArray[np.float64], subjects: Se
             axes = page.axes(*page.map(image, state, head), CELL, f"head {head + 1}")
             _map(axes, pixels[image], maps[image, state, head])
             axes.set_title(_mean(focus[[image], state, head]), fontsize=6.5, pad=1.5, loc="center")
-        if image == 0 or page.lines > 1:
-            _name_heads(page, focus, image)
-        for line, (state, name) in product(range(page.lines), enumerate(STATES if page.states > 1 else ())):
-            x, y = page.map(image, state, line * page.across)
+        for state, name in enumerate(STATE_NAMES if page.states > 1 else ()):
+            x, y = page.map(image, state, 0)
             page.text(x - 0.05, y + CELL / 2, name, size=7, rotation=90, ha="right", va="center", c=style.GREY)
+    _name_heads(page, focus)
     style.caption(
         page.figure,
         "Attention of the class token to each patch, darkest at the maximum of each map. The number above a map is "
@@ -219,31 +205,31 @@ def draw_page(pixels: NDArray[np.uint8], maps: NDArray[np.float64], subjects: Se
 
 def _map(axes: Axes, pixels: NDArray[np.uint8], values: NDArray[np.float64]) -> None:
     """Draw a map over the image in pale grey."""
-    step = max(1, len(pixels) // SHARP)
+    step = max(1, len(pixels) // SHARPEST)
     side = len(pixels) // step
     whole = pixels[: side * step, : side * step]
     grey = whole.reshape(side, step, side, step, 3).mean(axis=(1, 3, 4))
     most = float(values.max()) or 1.0
     extent = (-0.5, values.shape[1] - 0.5, values.shape[0] - 0.5, -0.5)
-    axes.imshow(grey, cmap="gray", vmin=PALE[0], vmax=PALE[1], interpolation="none", extent=extent)
+    axes.imshow(grey, cmap="gray", vmin=GREY_RANGE[0], vmax=GREY_RANGE[1], interpolation="none", extent=extent)
     axes.imshow(values, cmap=HEAT, vmin=0, vmax=most, interpolation="none", extent=extent)
 
 
-def _name_heads(page: Page, focus: NDArray[np.float64], image: int) -> None:
+def _name_heads(page: Page, focus: NDArray[np.float64]) -> None:
     for head in range(page.heads):
         means = " → ".join(_mean(focus[:, state, head]) for state in range(page.states))
-        x, y = page.map(image, 0, head)
+        x, y = page.map(0, 0, head)
         middle = x + CELL / 2
-        page.text(middle, y - TITLE - 0.17, f"Head {head + 1}", size=7.5, weight="bold", ha="center")
-        page.text(middle, y - TITLE - 0.055, means, size=6, ha="center", c=style.GREY)
+        page.text(middle, y - MAP_TITLE - 0.17, f"Head {head + 1}", size=7.5, weight="bold", ha="center")
+        page.text(middle, y - MAP_TITLE - 0.055, means, size=6, ha="center", c=style.GREY)
 
 
 def _describe(page: Page, subject: Subject, x: float, y: float) -> None:
     kind = f"{'old' if subject.old else 'new'}{', predicted' if subject.predicted else ' class'}"
     words = (
-        (style.drawable(subject.name, NAME), 8, "bold", "black"),
-        (kind, 7, "normal", style.OLD if subject.old else style.NEW),
-        (style.drawable(subject.file, NAME + 5), 6, "normal", style.GREY),
+        (style.drawable(subject.name, SUBJECT_LENGTH), 8, "bold", "black"),
+        (kind, 7, "normal", style.BLUE if subject.old else style.ORANGE),
+        (style.drawable(subject.file, SUBJECT_LENGTH + 5), 6, "normal", style.GREY),
     )
     for at, (text, size, weight, colour) in enumerate(words):
         page.text(x, y + 0.1 + 0.145 * at, text, size=size, weight=weight, c=colour, ha="right")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from matplotlib.figure import Figure
 
@@ -20,14 +20,13 @@ from sortal.system.device import choose_device
 from sortal.system.files import write_atomically, writing
 from sortal.system.open_folder import FIGURES_FOLDER, make_folder, own_folder
 from sortal.system.progress import Runtime
-from sortal.system.publishing import OccupiedError, holding, publishing
+from sortal.system.publishing import holding, publishing
 from sortal.system.regular_files import open_regular
 from sortal.system.temporary import sweep
 
 FIGURES = ("tsne", "attention", "k-curve", "risk-coverage", "legacy")
-FORMATS: tuple[style.Format, ...] = get_args(style.Format)
+FIGURE_FORMATS: tuple[style.FigureFormat, ...] = get_args(style.FigureFormat)
 Name = TypeVar("Name", bound=str)
-ATTEMPTS = 100  # to replace a figure, each of which fails only if another process has just replaced it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +37,6 @@ class FiguresResult:
     files: tuple[Path, ...]
     left_out: dict[str, str]  # figure: why the run does not have the data for it
 
-    def to_json(self) -> dict[str, Any]:
-        return {"out": str(self.out), "files": list(map(str, self.files)), "left_out": self.left_out}
-
 
 def draw(
     run: Run,
@@ -49,7 +45,7 @@ def draw(
     which: Sequence[str] | None = None,
     images: Sequence[str] | None = None,
     seed: int = 0,
-    formats: Sequence[style.Format] = FORMATS,
+    formats: Sequence[style.FigureFormat] = FIGURE_FORMATS,
     cache: str | os.PathLike[str] | None = None,
     force: bool = False,
     runtime: Runtime = Runtime(),
@@ -62,7 +58,7 @@ def draw(
     benchmark share one.
     """
     chosen = _chosen("which", FIGURES if which is None else which, FIGURES)
-    kinds = _chosen("formats", formats, FORMATS)
+    kinds = _chosen("formats", formats, FIGURE_FORMATS)
     choose_device(runtime.device, None)
     if images is not None:
         find_rows(run, images)  # raises on unknown names
@@ -71,29 +67,29 @@ def draw(
     if pixels is not None and not pixels.is_dir():
         found = quoted(str(pixels))
         raise InputError(f"The cache must be a folder, got {found}. Give OUT/cache/DATASET of a benchmark.")
-    names = [f"{name}.{format_}" for name in chosen for format_ in kinds]
-    _check(run, place, names, force)
+    how: dict[str, Callable[[], Figure]] = {
+        "tsne": lambda: tsne(run, seed=seed, cache=pixels, runtime=runtime),
+        "attention": lambda: attention(run, images=images, seed=seed, cache=pixels, runtime=runtime),
+        "k-curve": lambda: k_curve(run),
+        "risk-coverage": lambda: risk_coverage(run),
+        "legacy": lambda: legacy_inflation(run),
+    }
+    files: dict[Path, bytes] = {}
+    left_out: dict[str, str] = {}
     with ExitStack() as held:
-        agreed = {name: held.enter_context(holding(place / name)) for name in names if force}
-        how: dict[str, Callable[[], Figure]] = {
-            "tsne": lambda: tsne(run, seed=seed, cache=pixels, runtime=runtime),
-            "attention": lambda: attention(run, images=images, seed=seed, cache=pixels, runtime=runtime),
-            "k-curve": lambda: k_curve(run),
-            "risk-coverage": lambda: risk_coverage(run),
-            "legacy": lambda: legacy_inflation(run),
-        }
-        files: dict[str, bytes] = {}
-        left_out: dict[str, str] = {}
+        paths = [place / f"{name}.{kind}" for name in chosen for kind in kinds]
+        replaced = {path: held.enter_context(holding(path)) for path in paths}
+        _check(run, place, paths, force)
         for number, name in enumerate(chosen):
             runtime.progress(f"Drawing {name}", number, len(chosen))
             try:
                 figure = how[name]()
-                files |= {f"{name}.{format_}": style.render(figure, format_) for format_ in kinds}
+                files |= {place / f"{name}.{kind}": style.render(figure, kind) for kind in kinds}
             except style.LeftOutError as error:
                 left_out[name] = str(error)
         if files:
-            _write(place, files, agreed)
-    return FiguresResult(out=place, files=tuple(place / name for name in files), left_out=left_out)
+            _write(place, files, replaced)
+    return FiguresResult(out=place, files=tuple(files), left_out=left_out)
 
 
 def _chosen(name: str, values: Sequence[Name], among: Sequence[Name]) -> list[Name]:
@@ -106,7 +102,7 @@ def _chosen(name: str, values: Sequence[Name], among: Sequence[Name]) -> list[Na
     return [each for each in among if each in values]
 
 
-def _check(run: Run, place: Path, names: Sequence[str], force: bool) -> None:
+def _check(run: Run, place: Path, paths: Sequence[Path], force: bool) -> None:
     """Refuse a folder where figures would do harm, before they are drawn."""
     if os.path.lexists(place) and not place.is_dir():
         raise InputError(f"Figures go into a folder, got {quoted(str(place))}, which is a file. Choose another.")
@@ -116,7 +112,7 @@ def _check(run: Run, place: Path, names: Sequence[str], force: bool) -> None:
             f"folder {quoted(folder)}. Choose another."
         )
     another, replace_it = Remedy("choose another folder", out=...), Remedy("replace it", force=True)
-    for path in (place / name for name in names):
+    for path in paths:
         if path.is_dir():
             raise InputError(f"A figure must be a file, got {quoted(str(path))}, which is a folder.", another)
         if not force and os.path.lexists(path) and not _is_ours(path):
@@ -124,30 +120,18 @@ def _check(run: Run, place: Path, names: Sequence[str], force: bool) -> None:
             raise InputError(why, another, replace_it)
 
 
-def _write(place: Path, files: Mapping[str, bytes], agreed: Mapping[str, os.stat_result | None]) -> None:
-    """Replace figures one by one, each as a whole: another process may draw into the same folder at the same time."""
+def _write(place: Path, files: Mapping[Path, bytes], replaced: Mapping[Path, os.stat_result | None]) -> None:
+    """Write figures one by one, each as a whole, in the place of what was there when drawing began."""
     try:
         with writing(place):
             make_folder(place)
             sweep(place)  # what a killed process left
-            for name, content in files.items():
-                _put(place / name, content, agreed.get(name))
+            for path, content in files.items():
+                with publishing(path, replaced[path]) as made:
+                    write_atomically(made, content)
     except OSError as error:
         problem = f"The folder {str(place)!r} cannot be written: {error.strerror or error}."
         raise InputError(f"{problem} Choose another.") from error
-
-
-def _put(path: Path, content: bytes, agreed: os.stat_result | None) -> None:
-    """Write a figure, in the place of an earlier one or of what was `agreed`; raise OSError for anything else there."""
-    for _ in range(ATTEMPTS):
-        with holding(path) as there, suppress(OccupiedError):
-            same = there is not None and agreed is not None and os.path.samestat(there, agreed)
-            with publishing(path, there if same or _is_ours(path) else None) as made:
-                write_atomically(made, content)
-            return
-        if not _is_ours(path):
-            break
-    raise OccupiedError(path)
 
 
 def _is_ours(path: Path) -> bool:

@@ -9,21 +9,21 @@ from sortal.runs import curves
 from sortal.runs.curves import Chart
 
 LOOKS = {  # colour and dashes of each style
-    "own": (style.ALL, "-"),
-    "all": (style.ALL, "-"),
-    "old": (style.OLD, "--"),
-    "new": (style.NEW, "-."),
-    "chosen": (style.OLD, "-"),
-    "true": (style.NEW, "--"),
+    "own": (style.DARK, "-"),
+    "all": (style.DARK, "-"),
+    "old": (style.BLUE, "--"),
+    "new": (style.ORANGE, "-."),
+    "chosen": (style.BLUE, "-"),
+    "true": (style.ORANGE, "--"),
 }
 
 
 def plot(chart: Chart, legend_title: str = "") -> Figure:
     """Draw a chart, with a legend below it."""
-    figure = style.figure(style.WIDTH * 0.75, 3.4, layout="constrained")
+    figure = style.figure(style.TEXT_WIDTH * 0.75, 3.4, layout="constrained")
     axes = figure.add_subplot()
     for span in chart.spans:
-        axes.axvspan(span.low, span.high, color=style.OLD, alpha=0.12, lw=0, label=f"{span.name}: {span.text}")
+        axes.axvspan(span.low, span.high, color=style.BLUE, alpha=0.12, lw=0, label=f"{span.name}: {span.text}")
     for spread in chart.spreads:
         x, y = zip(*((at, value) for at, each in spread.values for value in each), strict=True)
         axes.scatter(x, y, 9, style.PALE, linewidths=0, zorder=2, label=spread.name)

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from sortal.errors import InputError, listing
-from sortal.images.decoding import DIGEST
+from sortal.images.decoding import DIGEST_SIZE
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
@@ -27,13 +27,13 @@ from sortal.system.progress import Runtime
 from sortal.system.regular_files import openable
 from sortal.system.text import plural
 
-HALVES = (slice(0, DIGEST // 2), slice(DIGEST // 2, DIGEST))  # of a hexadecimal digest, 64 bits each
+HALVES = (slice(0, DIGEST_SIZE // 2), slice(DIGEST_SIZE // 2, DIGEST_SIZE))  # of a hexadecimal digest, 64 bits each
 UNTRAINED = "This run did not train its backbone."
 FORGOTTEN = f"The run's folder does not have the weights from before training ({INITIAL})."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Classes:
+class RunClasses:
     """The class of each image: its true class if known, else its label, else the category that was predicted."""
 
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class Classes:
     meaning: str  # what they are, for a caption
 
 
-def classes_of(run: Run) -> Classes:
+def classes_of(run: Run) -> RunClasses:
     a, categories = run.assignments, run.names
     old = {*known_names(run.categories)}
     names = tuple(t if t is not None else categories[j] for t, j in zip(a.truth, a.category_id.tolist(), strict=True))
@@ -53,7 +53,7 @@ def classes_of(run: Run) -> Classes:
     else:
         meaning = "true class if known, else predicted category" if known[free].any() else "label or predicted category"
     of_old = np.array([name in old for name in names], dtype=bool)
-    return Classes(names=names, old=of_old, predicted=free & ~known, meaning=meaning)
+    return RunClasses(names=names, old=of_old, predicted=free & ~known, meaning=meaning)
 
 
 def writable_cache(run: Run, cache: Path | None) -> Path | None:
@@ -72,7 +72,7 @@ def sampling_order(run: Run, seed: int) -> NDArray[np.int64]:
 
 
 def load_pixels(run: Run, rows: NDArray[np.int64], cache: Path | None, *, runtime: Runtime) -> PixelStore:
-    """Load the pixels of some images of a run, one row each: from a cache, which may outlive the files, or the files.
+    """Load the pixels of some images of a run, one row each: from the cache or, where they are missing, from the files.
 
     By default, the cache is the run's. Images are found by content, so a file that has changed since is not taken for
     the image that was sorted.

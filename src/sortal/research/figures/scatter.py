@@ -22,19 +22,19 @@ from sortal.clustering.tsne import differ, place
 from sortal.images.class_names import in_order
 from sortal.learning.features import extract
 from sortal.research.figures import samples, style
-from sortal.research.figures.samples import Classes, classes_of, load_pixels, sampling_order, writable_cache
+from sortal.research.figures.samples import RunClasses, classes_of, load_pixels, sampling_order, writable_cache
 from sortal.runs import projection
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
 BEFORE, AFTER, ONLY = "Raw features", "Fine-tuned features", "Features"
-SHAPES = {True: "o", False: "^"}  # by whether the class is old
-KINDS = {True: "Old classes", False: "New classes"}
-PANEL, LINE = 3.0, 0.17  # inches: the height of a panel, and of a line of the legend
+MARKERS = {True: "o", False: "^"}  # by whether the class is old
+KIND_TITLES = {True: "Old classes", False: "New classes"}
+PANEL_HEIGHT, LINE_HEIGHT = 3.0, 0.17  # inches: the height of a panel, and of a line of the legend
 LEGEND: dict[str, Any] = {"loc": "upper left", "alignment": "left", "ncols": 2, "fontsize": 7.5}
 LEGEND |= {"handletextpad": 0.1, "columnspacing": 1.0, "borderpad": 0.2, "labelspacing": 0.25}
-NAME, SHORT = 19, 4  # characters of a name: in the legend, and among the points
+LEGEND_LENGTH, WORD_LENGTH = 19, 4  # characters of a name: in the legend, and among the points
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Entry:
 def tsne(
     run: Run,
     *,
-    points: int = projection.POINTS,
+    points: int = projection.MAP_POINTS,
     seed: int = 0,
     cache: Path | None = None,
     runtime: Runtime = Runtime(),
@@ -92,7 +92,7 @@ def _raw(run: Run, rows: NDArray[np.int64], cache: Path | None, runtime: Runtime
     return extract(backbone, store, normalise=True, folder=folder, precision=precision, runtime=runtime)
 
 
-def _entries(classes: Classes) -> dict[str, Entry]:
+def _entries(classes: RunClasses) -> dict[str, Entry]:
     """Give the largest classes colours, old ones first, and words: their names or, if these are long, letters."""
     chosen: dict[str, tuple[str, bool]] = {}
     for kind in (True, False):
@@ -100,25 +100,25 @@ def _entries(classes: Classes) -> dict[str, Entry]:
         largest = sorted(counts, key=lambda name: (-counts[name], name))[: len(style.COLOURS)]
         chosen |= {name: (colour, kind) for name, colour in zip(in_order(largest), style.COLOURS, strict=False)}
     words = [style.drawable(name) for name in chosen]
-    if any(len(word) > SHORT for word in words):
+    if any(len(word) > WORD_LENGTH for word in words):
         words = list(ascii_uppercase[: len(chosen)])
     return {name: Entry(word, *look) for word, (name, look) in zip(words, chosen.items(), strict=True)}
 
 
 @style.style()
-def _draw(places: Mapping[str, NDArray[np.int64]], classes: Classes, text: str) -> Figure:
+def _draw(places: Mapping[str, NDArray[np.int64]], classes: RunClasses, text: str) -> Figure:
     coloured = _entries(classes)
-    legends = {kind: _legend(classes, coloured, kind) for kind in KINDS}
-    height = 0.3 + PANEL + 0.3 + LINE * max(ceil(len(each) / 2) for each in legends.values()) + 0.2
-    figure = style.figure(style.WIDTH, height)
+    legends = {kind: _legend(classes, coloured, kind) for kind in KIND_TITLES}
+    height = 0.3 + PANEL_HEIGHT + 0.3 + LINE_HEIGHT * max(ceil(len(each) / 2) for each in legends.values()) + 0.2
+    figure = style.figure(style.TEXT_WIDTH, height)
     for at, (name, xy) in enumerate(places.items()):
         left, wide = (0.005 + 0.505 * at, 0.485) if len(places) == 2 else (0.2, 0.6)
-        axes = figure.add_axes((left, 1 - (0.3 + PANEL) / height, wide, PANEL / height), label=name)
+        axes = figure.add_axes((left, 1 - (0.3 + PANEL_HEIGHT) / height, wide, PANEL_HEIGHT / height), label=name)
         axes.set_title(name)
         _scatter(axes, xy, classes, coloured)
     for kind, entries in legends.items():
-        handles = [Line2D([], [], ls="", marker=SHAPES[kind], ms=5, mew=0, color=colour) for _, colour in entries]
-        corner = (0.0 if kind else 0.505, 1 - (0.35 + PANEL) / height)
+        handles = [Line2D([], [], ls="", marker=MARKERS[kind], ms=5, mew=0, color=colour) for _, colour in entries]
+        corner = (0.0 if kind else 0.505, 1 - (0.35 + PANEL_HEIGHT) / height)
         labels = [label for label, _ in entries]
         if entries:
             figure.legend(handles, labels, title=_title(classes, kind), bbox_to_anchor=corner, **LEGEND)
@@ -126,17 +126,17 @@ def _draw(places: Mapping[str, NDArray[np.int64]], classes: Classes, text: str) 
     return figure
 
 
-def _title(classes: Classes, kind: bool) -> str:
+def _title(classes: RunClasses, kind: bool) -> str:
     """Return the title of the legend of old or of new classes, which says whether they are true or predicted."""
     predicted = classes.predicted[classes.old == kind]
-    return f"{KINDS[kind]}{', predicted' if predicted.all() else ', partly predicted' if predicted.any() else ''}"
+    return f"{KIND_TITLES[kind]}{', predicted' if predicted.all() else ', partly predicted' if predicted.any() else ''}"
 
 
-def _scatter(axes: Axes, xy: NDArray[np.int64], classes: Classes, coloured: Mapping[str, Entry]) -> None:
+def _scatter(axes: Axes, xy: NDArray[np.int64], classes: RunClasses, coloured: Mapping[str, Entry]) -> None:
     size = float(np.clip(12_000 / max(1, len(xy)), 5, 22))
     in_colour = np.array([name in coloured for name in classes.names])
     for shown in (False, True):  # the colours above the grey
-        for kind, shape in SHAPES.items():
+        for kind, shape in MARKERS.items():
             rows = np.flatnonzero((classes.old == kind) & (in_colour == shown))
             colours = [coloured[classes.names[row]].colour if shown else style.PALE for row in rows]
             if colours:
@@ -152,12 +152,12 @@ def _scatter(axes: Axes, xy: NDArray[np.int64], classes: Classes, coloured: Mapp
     axes.spines[:].set(visible=True, color=style.PALE, linewidth=0.6)
 
 
-def _legend(classes: Classes, coloured: Mapping[str, Entry], kind: bool) -> list[tuple[str, str]]:
+def _legend(classes: RunClasses, coloured: Mapping[str, Entry], kind: bool) -> list[tuple[str, str]]:
     """Return the text and colour of each line of the legend of old or of new classes."""
     entries = []
     for name, entry in coloured.items():
         if entry.old == kind:
-            shown = style.drawable(name, NAME)
+            shown = style.drawable(name, LEGEND_LENGTH)
             entries.append((shown if entry.word == shown else f"{entry.word}  {shown}", entry.colour))
     others = {*compress(classes.names, classes.old == kind)} - coloured.keys()
     return [*entries, (f"{len(others):,} more", style.PALE)] if others else entries

@@ -18,12 +18,12 @@ from matplotlib.ticker import MaxNLocator
 from sortal.errors import InputError
 from sortal.system.text import plain, shorten
 
-Format: TypeAlias = Literal["png", "svg"]
+FigureFormat: TypeAlias = Literal["png", "svg"]
 
-WIDTH = 7.0  # inches: the text width of A4 or letter, so that figures are printed without scaling
+TEXT_WIDTH = 7.0  # inches: the text width of A4 or letter, so that figures are printed without scaling
 DPI = 300
 MADE_BY = "sortal figures"  # in the metadata of every file, to recognise earlier figures
-OLD, NEW, ALL = "#0072b2", "#d55e00", "#333333"  # from the colour-blind safe palette of Okabe and Ito
+BLUE, ORANGE, DARK = "#0072b2", "#d55e00", "#333333"  # old classes, new ones, and all: colours of Okabe and Ito
 GREY, PALE = "#666666", "#bbbbbb"  # secondary text; points without a colour of their own
 # The "muted" palette of Paul Tol, which also differs in brightness; the strongest first.
 COLOURS = ("#332288", "#cc6677", "#117733", "#88ccee", "#882255", "#ddcc77", "#44aa99", "#aa4499", "#999933")
@@ -77,7 +77,7 @@ def freeze_layout(figure: Figure) -> Figure:
     return figure
 
 
-def render(figure: Figure, format_: Format) -> bytes:
+def render(figure: Figure, format_: FigureFormat) -> bytes:
     """Return a figure as a reproducible file."""
     buffer = io.BytesIO()
     metadata = {"png": {"Software": MADE_BY}, "svg": {"Creator": MADE_BY, "Date": None}}[format_]
@@ -99,7 +99,7 @@ def percents(axis: Axis) -> None:
 
 
 def drawable(text: object, longest: int = 28) -> str:
-    """Return a name shortened, and with escapes for control and direction characters and those that no font has."""
+    """Shorten a name, and escape control and direction characters and those that no font has."""
     return shorten(plain(str(text)[:1000], _has_glyph), longest)
 
 

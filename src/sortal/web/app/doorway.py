@@ -1,4 +1,4 @@
-"""How a link gets into the browser: by a file that only its owner can read, as all users can read the process list."""
+"""Hand a link to the browser in a file that only its owner can read, because all users can read the process list."""
 
 import os
 import shutil
@@ -20,10 +20,10 @@ LINK_PAGE = """<!doctype html>
 
 
 class Doorway:
-    """A page that leads to a link, until it is closed; there is none where others could read it.
+    """A file with a link, which is removed when it is closed; it is not written where others could read it.
 
-    It lies in the person's home, in a folder of its own that is not hidden: browsers that are installed as a snap see
-    neither temporary files nor hidden folders.
+    It is in a folder of its own in the home directory, which is not hidden: browsers that are installed as a snap can
+    read neither temporary files nor hidden folders.
     """
 
     def __init__(self, link: str) -> None:
@@ -54,5 +54,5 @@ class Doorway:
 
 
 def _is_private(path: Path) -> bool:
-    """Tell whether nobody else may read a path; some file systems permit everyone everything."""
+    """Tell whether nobody else may read a path; some file systems do not restrict access at all."""
     return os.name != "posix" or not stat.S_IMODE(path.stat().st_mode) & 0o077

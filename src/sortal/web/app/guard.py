@@ -1,4 +1,4 @@
-"""Who may ask the web server of a review: whoever has followed its one-time link, from the page that it served."""
+"""Access to the web server of a review: only for a browser that has followed its one-time link."""
 
 import asyncio
 import hmac
@@ -15,15 +15,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from sortal.web.app.listening import host_headers, spelled
 
-LONGEST_PATH = 200  # characters
+LONGEST_ADDRESS = 200  # characters
 LONGEST_TOKEN = 512  # bytes of a request that gives one
-PATIENCE = 10.0  # seconds without a whole request, or until a token has come
+REQUEST_PATIENCE = 10.0  # seconds that an idle connection stays open, and that a token may take to arrive
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-HEADERS = {
+ANSWER_HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -31,17 +31,17 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 ENTER = "/api/enter"
-PUBLIC = re.compile(r"/|/favicon\.ico|/static/[a-z]+/[^/]+")  # what anyone may read: the page without anything of a run
-SPENT = "This link has been used, or another was made since. Press Enter where sortal review runs to get another."
+PUBLIC = re.compile(r"/|/favicon\.ico|/static/[a-z]+/[^/]+")  # what needs no key: the bare page
+SPENT = "This link has been used, or a newer one has replaced it. Press Enter where sortal review runs to get another."
 
 
 class Guard:
     """Admits only the person who started the review: by a one-time link, then by a key in a header.
 
-    The token of the link is in its fragment, which browsers send to nobody. The page exchanges it for the key, and
-    gives that with every request. There is no cookie: it would go to every port of the host, where any service could
-    read and replace it. A page elsewhere can make a browser ask for anything here, but knows no key, its requests say
-    that they come from another site, and names that lead here but are not ours are refused (DNS rebinding).
+    The token of the link is in its fragment, which browsers never send. The page exchanges it for the key, and sends
+    that with every request. There is no cookie: it would go to every port of the host, where any service could read
+    and replace it. Pages of other sites can make a browser send requests here, but they do not have the key, and such
+    requests name the other site. Host names that resolve to this computer but are not ours are refused (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str], entered: Callable[[], None]) -> None:
@@ -50,7 +50,7 @@ class Guard:
         self._key = secrets.token_urlsafe(24)
 
     def token(self) -> str:
-        """Return a token for one entry; those before are void."""
+        """Return a token that admits one browser; earlier tokens become invalid."""
         self._token = secrets.token_urlsafe(24)
         return self._token
 
@@ -61,7 +61,7 @@ class Guard:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
+                headers.update(ANSWER_HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
@@ -73,39 +73,39 @@ class Guard:
             await (answer or self.app)(scope, receive, with_headers)
 
     def _refuse(self, request: Request) -> Response | None:
-        """Return the answer to whoever may not ask; None lets the request pass."""
+        """Return the refusal of a request that is not allowed; None lets it pass."""
         path, headers = request.scope["path"], request.headers
         hosts = self.hosts | _reached(request.scope)
         if headers.get("host", "").lower() not in hosts:
             return _refusal("This address does not belong to the review.")
-        if len(path) > LONGEST_PATH:
+        if len(path) > LONGEST_ADDRESS:
             return _refusal("Not found.", 404)
-        # The page itself holds nothing, so that a link to it may be followed from anywhere.
+        # The page itself holds nothing of the run, so links to it may be followed from anywhere.
         followed = path == "/" and headers.get("sec-fetch-mode") == "navigate"
         if not followed and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return _refusal("Another site must not ask for this.")
+            return _refusal("Other sites cannot request this.")
         if request.method not in ("GET", "HEAD") and headers.get("origin", "").partition("://")[2] not in hosts:
-            return _refusal("Another site must not change anything.")
+            return _refusal("Other sites cannot change anything.")
         if path == ENTER or PUBLIC.fullmatch(path) or self._has_key(headers.get("authorization", "")):
             return None
-        return _refusal("Open the link that sortal review has printed.")
+        return _refusal("Open the link that sortal review printed.")
 
     def _has_key(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), f"Bearer {self._key}".encode())
 
     async def _enter(self, request: Request) -> Response:
-        """Exchange the token of a link for the key. However often somebody fails, the link stays good."""
+        """Exchange the token of a link for the key. Failed attempts do not invalidate the link."""
         if request.method != "POST":
-            return _refusal("Only POST is answered here.", 405)
+            return _refusal("This address accepts only POST.", 405)
         given = b""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(REQUEST_PATIENCE):
                 async for part in request.stream():
                     given += part
                     if len(given) > LONGEST_TOKEN:
                         return _refusal(SPENT)
         except TimeoutError:
-            return _refusal("The token did not come in time.", 408)
+            return _refusal("The token did not arrive in time.", 408)
         if not self._token or not hmac.compare_digest(given, self._token.encode()):
             return _refusal(SPENT)
         self._token = ""
@@ -114,7 +114,7 @@ class Guard:
 
 
 def _reached(scope: Scope) -> frozenset[str]:
-    """Return the address that a request has come to, as its host says it: no name that leads here can be spelled so."""
+    """Return the Host headers that name the address at which a request arrived; no DNS name looks like one."""
     address, port = scope.get("server") or ("", None)
     return host_headers([spelled(address)], port) if address and port else frozenset()
 
@@ -124,14 +124,15 @@ def _refusal(message: str, code: int = 403) -> Response:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed unless it asks for something from time to time.
+    """A connection that is closed when it stays idle.
 
-    Whoever can reach the port may open as many as a process can have, and the person with the link would be locked out.
+    Otherwise, anyone who can reach the port could use up all connections of the process, and lock out the person with
+    the link.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(PATIENCE, self._look, None)
+        self.loop.call_later(REQUEST_PATIENCE, self._look, None)
 
     def _look(self, last: RequestResponseCycle | None) -> None:
         """Close the connection if no request has come since the last look, and none is being answered."""
@@ -140,4 +141,4 @@ class Connection(H11Protocol):
         if self.cycle is last and (last is None or last.response_complete):
             self.transport.close()
         else:
-            self.loop.call_later(PATIENCE, self._look, self.cycle)
+            self.loop.call_later(REQUEST_PATIENCE, self._look, self.cycle)

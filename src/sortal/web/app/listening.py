@@ -1,4 +1,4 @@
-"""The address that a review listens on, and the names that it may be asked by."""
+"""The address that a review listens on, and the host names that it answers to."""
 
 import errno
 import os
@@ -11,12 +11,12 @@ from sortal.errors import InputError
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HTTP_PORT = 80  # which browsers leave out
-ELSEWHERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # the address is not one of this computer
+NOT_LOCAL = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # the address is not one of this computer
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Only one that says TCP gets answers out at once, not after 40 ms (Nagle)."""
-    if not host.strip():  # which would mean every address, to every computer
+    """Return a listening socket; asyncio avoids delays of 40 ms (Nagle) only if its protocol is given as TCP."""
+    if not host.strip():  # which would mean every address of this computer
         raise _host_error(host, "it is empty")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with ExitStack() as undo:
@@ -28,12 +28,12 @@ def listen(host: str, port: int) -> socket.socket:
             listening.listen(128)
         except (TypeError, UnicodeError, OverflowError, OSError) as error:
             why = str(getattr(error, "strerror", None) or error).rstrip(".")
-            if isinstance(error, TypeError | UnicodeError | socket.gaierror) or error.args[0] in ELSEWHERE:
+            if isinstance(error, TypeError | UnicodeError | socket.gaierror) or error.args[0] in NOT_LOCAL:
                 raise _host_error(host, why) from error
             raise InputError(f"Port {port} of {host!r} cannot be used: {why}. Choose another port.") from error
         address = _address(listening.getsockname()[0])
         if address.is_multicast or str(address) == "255.255.255.255":
-            raise _host_error(host, "it is the address of many computers")
+            raise _host_error(host, "it is a multicast or broadcast address")
         undo.pop_all()
         return listening
 
@@ -41,7 +41,7 @@ def listen(host: str, port: int) -> socket.socket:
 def _host_error(host: str, why: str) -> InputError:
     return InputError(
         f"host must be an address or a name of this computer, got {host!r}: {why}. "
-        "Use 127.0.0.1 for this computer alone, or 0.0.0.0 for every one that can reach it."
+        "Use 127.0.0.1 to admit this computer only, or 0.0.0.0 to admit every computer that can reach it."
     )
 
 
@@ -57,16 +57,16 @@ def spelled(text: str) -> str:
 
 
 def host_headers(names: Iterable[str], port: int) -> frozenset[str]:
-    """Return what requests to a port may say as their host, if these are its names."""
+    """Return the Host headers of requests to a port of a computer with these names."""
     lower = [each.lower() for each in names]
     return frozenset([*(f"{each}:{port}" for each in lower), *(lower if port == HTTP_PORT else ())])
 
 
 def place_of(listening: socket.socket, host: str) -> tuple[str, frozenset[str]]:
-    """Return where a link leads, and the hosts that requests may name besides the address that they come to.
+    """Return the address of the page, and the Host headers to accept besides those of the address that is reached.
 
-    A link has the very address that is listened on: a name may lead to another one, as localhost does to ::1, where
-    another user may wait for the token. Where all addresses are listened on, it has the name that others may know.
+    Links contain the numeric address, because a name may resolve to another one: localhost may mean ::1, where another
+    user could wait for the token. A review that listens on all addresses uses the name of this computer.
     """
     text, port = listening.getsockname()[:2]
     address, link_host = _address(text), spelled(text)

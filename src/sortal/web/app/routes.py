@@ -1,9 +1,9 @@
-"""The addresses of a review: what pages may ask for, and what they are answered."""
+"""The routes of a review: what its pages can request, and how the server answers."""
 
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -18,38 +18,38 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sortal.errors import InputError, NoSpaceError
-from sortal.images.originals import STATES, TOLD
+from sortal.images.originals import FILE_STATES, STATE_PHRASES
 from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
 from sortal.reviews import growing
-from sortal.reviews.actions import LONGEST_NAME
+from sortal.reviews.actions import LONGEST_CATEGORY_NAME
 from sortal.reviews.session import Session, StaleError
 from sortal.reviews.viewable import LostError
 from sortal.system.mapped_arrays import check_whole
 from sortal.system.open_folder import ReplacedError
 
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
-MOST_ROWS = 1000  # images that one request describes
+MOST_DESCRIBED = 1000  # images that one request describes
 MOST_ANSWERS = 200  # letters
 THUMB_SIDE, LARGE_SIDE = 176, 1024  # pixels of the longer side
-KEPT_BYTES = 2**28  # of pictures
 STATIC_FILE = re.compile(r"[a-z]+/[a-z_]+(\.[a-z]+)")  # a page, style or script: its folder and name
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
+ORDERS = ("doubt", "typical")  # of the images of a category
 PART_COUNTS = (2, 3, 4)  # that a category may be split into
 CONSTANTS = {  # that pages need
     "reviewed_words": STATE_WORDS,
-    "lost_words": ["", *(f"The file {TOLD[state][0]}" for state in STATES[1:])],
-    "answers": {"all": growing.ALL, "most": growing.MOSTLY, "bad": growing.BAD},
+    "lost_words": ["", *(f"The file {STATE_PHRASES[state][0]}" for state in FILE_STATES[1:])],
+    "answers": {"all": growing.ALL_RIGHT, "most": growing.MOSTLY_RIGHT, "bad": growing.TOO_MANY_WRONG},
     "part_counts": PART_COUNTS,
-    "longest_name": LONGEST_NAME,
+    "longest_name": LONGEST_CATEGORY_NAME,
 }
 
 Read = Callable[[Session, Request], Any]  # returns what becomes JSON, or None if there is no such thing
 
 
-class Answer(JSONResponse):
-    """JSON in ASCII, whose escapes preserve even names that are not UTF-8."""
+class AsciiResponse(JSONResponse):
+    """JSON in ASCII; its escapes preserve even names that are not UTF-8."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
@@ -59,17 +59,16 @@ def application(session: Session) -> Starlette:
     """Return the application without its guard."""
 
     def stale(request: Request, error: Any) -> Response:
-        return Answer({"message": str(error), "missed": error.missed, "version": session.version}, 409)
+        return AsciiResponse({"message": str(error), "missed": error.missed, "version": session.version}, 409)
 
-    pictures = Pictures(session)
     return Starlette(
         routes=[
             Route("/", lambda _: _static("review/review.html")),
             Route("/favicon.ico", lambda _: Response(status_code=204)),
             Route("/static/{name:path}", lambda request: _static(request.path_params["name"])),
             *(Route(path, partial(_answer, session, read)) for path, read in READS.items()),
-            Route("/thumb/{row:int}", partial(pictures.answer, THUMB_SIDE)),
-            Route("/image/{row:int}", partial(pictures.answer, LARGE_SIDE)),
+            Route("/thumb/{row:int}", partial(_picture, session, THUMB_SIDE)),
+            Route("/image/{row:int}", partial(_picture, session, LARGE_SIDE)),
             Route("/api/decide", partial(_decide, session), methods=["POST"]),
         ],
         exception_handlers={
@@ -84,7 +83,7 @@ def application(session: Session) -> Starlette:
 
 
 def _refusal(code: int, message: str) -> Response:
-    return Answer({"message": message}, code)
+    return AsciiResponse({"message": message}, code)
 
 
 def _static(name: str) -> Response:
@@ -114,14 +113,19 @@ def _answer(session: Session, read: Read, request: Request) -> Response:
     content = read(session, request)
     if content is None:
         raise HTTPException(404)
-    return Answer(content)
+    return AsciiResponse(content)
+
+
+def _one_of(request: Request, name: str, allowed: Sequence[str]) -> str:
+    """Return a parameter of a query; the default is the first value that is allowed."""
+    value = request.query_params.get(name, allowed[0])
+    if value not in allowed:
+        raise HTTPException(400, f"{name} must be one of {', '.join(allowed)}.")
+    return value
 
 
 def _category(session: Session, request: Request) -> Any:
-    order = request.query_params.get("order", "doubt")
-    if order not in ("doubt", "typical"):
-        raise HTTPException(400, "order must be doubt or typical.")
-    return session.category(request.path_params["number"], order)
+    return session.category(request.path_params["number"], _one_of(request, "order", ORDERS))
 
 
 def _grow(session: Session, request: Request) -> Any:
@@ -132,9 +136,7 @@ def _grow(session: Session, request: Request) -> Any:
 
 
 def _parts(session: Session, request: Request) -> Any:
-    count = request.query_params.get("parts", "2")
-    if count not in map(str, PART_COUNTS):
-        raise HTTPException(400, "parts must be 2, 3 or 4.")
+    count = _one_of(request, "parts", [str(each) for each in PART_COUNTS])
     return session.parts(request.path_params["number"], int(count))
 
 
@@ -144,8 +146,8 @@ def _images(session: Session, request: Request) -> Any:
     except (ValueError, OverflowError):
         raise HTTPException(400, "rows must be numbers, separated by commas.") from None
     n = len(session.run.assignments)
-    if len(rows) > MOST_ROWS or not ((rows >= 0) & (rows < n)).all():
-        raise HTTPException(400, f"rows must be at most {MOST_ROWS:,} numbers below {n}.")
+    if len(rows) > MOST_DESCRIBED or not ((rows >= 0) & (rows < n)).all():
+        raise HTTPException(400, f"rows must be at most {MOST_DESCRIBED:,} numbers below {n}.")
     return session.images(rows)
 
 
@@ -170,40 +172,27 @@ READS: dict[str, Read] = {
 }
 
 
-class Pictures:
-    """Pictures of images as WebP. The first ones that are asked for are kept, up to KEPT_BYTES."""
-
-    def __init__(self, session: Session) -> None:
-        self.session, self.room = session, KEPT_BYTES
-        self.kept: dict[tuple[int, int], bytes] = {}
-
-    def answer(self, side: int, request: Request) -> Response:
-        row, session = request.path_params["row"], self.session
-        _check(session)
-        if row >= len(session.store):
-            raise HTTPException(404)
-        if lost := session.look(row):
-            raise HTTPException(410, f"The file {TOLD[lost][0]}")
-        if not session.store.heights[row]:
-            raise HTTPException(404)
-        etag = f'"{session.run.assignments.contents[row]}-{side}"'
-        headers = {"ETag": etag, "Cache-Control": "private, no-cache"}  # rows of another run are other images
-        if request.headers.get("if-none-match") == etag:
-            return Response(status_code=304, headers=headers)
-        try:
-            content = self.kept.get((row, side)) or self._draw(row, side)
-        except InputError as error:  # the pixels have been cut
-            raise HTTPException(503, str(error)) from error
-        return Response(content, media_type="image/webp", headers=headers)
-
-    def _draw(self, row: int, side: int) -> bytes:
-        buffer = io.BytesIO()
-        Image.fromarray(fit(self.session.store.image(row), side)).save(buffer, "WEBP", quality=80, method=2)
-        content = buffer.getvalue()
-        self.room -= len(content)
-        if self.room >= 0:
-            self.kept[row, side] = content
-        return content
+def _picture(session: Session, side: int, request: Request) -> Response:
+    """Draw an image as WebP with at most this many pixels on a side, unless the browser has kept it."""
+    row, store = request.path_params["row"], session.store
+    _check(session)
+    if row >= len(store):
+        raise HTTPException(404)
+    if lost := session.look(row):
+        raise HTTPException(410, f"The file {STATE_PHRASES[lost][0]}")
+    if not store.heights[row]:
+        raise HTTPException(404)
+    etag = f'"{session.run.assignments.contents[row]}-{side}"'
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache"}  # in another run, the same row is another image
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    try:
+        pixels = store.image(row)
+    except InputError as error:  # the pixels have been cut
+        raise HTTPException(503, str(error)) from error
+    buffer = io.BytesIO()
+    Image.fromarray(fit(pixels, side)).save(buffer, "WEBP", quality=80, method=2)
+    return Response(buffer.getvalue(), media_type="image/webp", headers=headers)
 
 
 # What people decide
@@ -216,7 +205,7 @@ async def _decide(session: Session, request: Request) -> Response:
     if type(seen) is not int or not isinstance(action, dict):
         raise HTTPException(400, "This is not a decision: seen must be a number and action an object.")
     try:
-        return Answer(await run_in_threadpool(session.decide, seen, action))
+        return AsciiResponse(await run_in_threadpool(session.decide, seen, action))
     except InputError:  # which says by itself what is wrong
         raise
     except ValueError as error:

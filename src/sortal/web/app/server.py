@@ -15,7 +15,7 @@ from sortal.web.app.guard import Connection, Guard
 from sortal.web.app.listening import listen, place_of
 from sortal.web.app.routes import application
 
-SETTINGS: dict[str, Any] = {
+UVICORN_SETTINGS: dict[str, Any] = {
     "log_level": "error",
     "access_log": False,
     "lifespan": "off",
@@ -24,14 +24,14 @@ SETTINGS: dict[str, Any] = {
     "ws": "none",
     "workers": 1,  # or WEB_CONCURRENCY would be read
     "proxy_headers": False,
-    "h11_max_incomplete_event_size": 2**20,  # bytes of headers: cookies of other services on this host may come, too
+    "h11_max_incomplete_event_size": 2**20,  # bytes of headers, with cookies of other services on this host
     "timeout_graceful_shutdown": 2,  # seconds
 }
-BROWSER_AFTER = 0.3  # seconds, when pages are answered
+BROWSER_AFTER = 0.3  # seconds, until the server answers
 
 
 class Server:
-    """A review that is served on a port until it is stopped; as a context, it gives back what it holds at the end."""
+    """The web server of one review. As a context manager, it stops at the end and releases what it holds."""
 
     def __init__(self, session: Session, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self._held = ExitStack()
@@ -40,17 +40,17 @@ class Server:
         self._address, hosts = place_of(self._socket, host)
         self._doorway: Doorway | None = None
         self._guard = Guard(application(session), hosts, self._close_doorway)
-        self._server = uvicorn.Server(uvicorn.Config(self._guard, **SETTINGS))
+        self._server = uvicorn.Server(uvicorn.Config(self._guard, **UVICORN_SETTINGS))
 
     def link(self) -> str:
-        """Return a link that lets one browser in, once; those before are void.
+        """Return a link that admits one browser, once; earlier links become invalid.
 
-        The token is in the fragment, which the browser keeps to itself, so that it is in no log and no header.
+        The token is in the fragment, which browsers do not send, so it appears in no log and no header.
         """
         return f"{self._address}#token={self._guard.token()}"
 
     def hold(self, held: ExitStack) -> None:
-        """Keep what is held until the end."""
+        """Release these resources when the server ends."""
         self._held.push(held)
 
     def __enter__(self) -> Self:
@@ -67,7 +67,7 @@ class Server:
         if browser:
             self._doorway = Doorway(browser)
             opening = threading.Timer(BROWSER_AFTER, self._doorway.open)
-            opening.daemon = True  # some browsers are waited for
+            opening.daemon = True  # webbrowser waits until some browsers exit
             opening.start()
         with suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
             if _in_event_loop():  # of a notebook, which has the main thread
@@ -87,7 +87,7 @@ class Server:
 
     @property
     def started(self) -> bool:
-        """Whether pages are answered by now."""
+        """Whether the server answers requests yet."""
         return self._server.started
 
     def _close_doorway(self) -> None:

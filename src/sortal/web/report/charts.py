@@ -10,7 +10,7 @@ from sortal.runs.curves import Axis, Chart, Line, Point, Span, Spread, Upright, 
 from sortal.runs.facts import ReliabilityBin
 from sortal.system.text import percent, plural
 
-WIDTH, HEIGHT = 480, 270
+CHART_WIDTH, CHART_HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 48, 460, 26, 226  # edges of the plot, which leave margins for tick labels
 INSET = 12  # room for points at the ends of an axis
 HISTOGRAM_BINS = 20

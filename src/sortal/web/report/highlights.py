@@ -15,7 +15,7 @@ from sortal.web.report.summary import Card
 
 COMPARED_IMAGES, COMPARED_EACH = 8000, 24  # that categories are compared by, or so many of each, if that is more
 COMPARED_CATEGORIES = 2500  # at most, the largest
-LIKELY_ENOUGH = 0.5  # from which two categories are said to look alike, or one to be mixed
+LIKELY_ENOUGH = 0.5  # probability from which two categories are said to look alike, or one to be mixed
 MOST_LEADING, MOST_PAIRS, MOST_SINGLE, MOST_DOUBTFUL = 10, 4, 8, 8  # categories, pairs of each kind, and images shown
 PAIR_PICTURES = 4  # of each category, or part
 
@@ -47,8 +47,8 @@ class Highlights:
 class Comparison(NamedTuple):
     """What may be merged and what may be split, the likeliest first."""
 
-    merges: list[Question]
-    splits: list[Question]
+    merges: Sequence[Question] = ()
+    splits: Sequence[Question] = ()
 
     @property
     def alike(self) -> list[tuple[int, ...]]:
@@ -59,6 +59,9 @@ class Comparison(NamedTuple):
     def mixed(self) -> list[int]:
         """The ids of categories that probably are two."""
         return [each.categories[0] for each in self.splits if (each.likely or 0.0) >= LIKELY_ENOUGH]
+
+
+NOT_COMPARED = Comparison()
 
 
 def compare_categories(run: Run, present: NDArray[np.bool_], advising: Advising | None, *, seed: int) -> Comparison:
@@ -78,9 +81,7 @@ def compare_categories(run: Run, present: NDArray[np.bool_], advising: Advising 
     return Comparison(merges, splits)
 
 
-def find_highlights(
-    run: Run, cards: Sequence[Card], merges: Sequence[Question], splits: Sequence[Question]
-) -> Highlights:
+def find_highlights(run: Run, cards: Sequence[Card], compared: Comparison) -> Highlights:
     """Choose what to show first, given how categories compare."""
     new = [card for card in cards if card.category.kind == NEW and card.category.size]
     among = sorted(new or (card for card in cards if card.category.size), key=lambda card: card.sure, reverse=True)
@@ -93,7 +94,7 @@ def find_highlights(
         first, second = [card.typical for card in shown] if len(shown) == 2 else map(list, question.rows)
         return Pair(cards=shown, rows=(first[:PAIR_PICTURES], second[:PAIR_PICTURES]), likely=question.likely or 0.0)
 
-    joined, divided = ([pair(each) for each in questions] for questions in (merges, splits))
+    joined, divided = ([pair(each) for each in questions] for questions in compared)
     return Highlights(
         leading=among[:MOST_LEADING],
         more=max(0, len(new) - MOST_LEADING),

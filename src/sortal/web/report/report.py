@@ -25,17 +25,17 @@ from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
 from sortal.system.text import percent, plural, readable
 from sortal.web.report import charts, summary
-from sortal.web.report.highlights import Comparison, Highlights, compare_categories, find_highlights
+from sortal.web.report.highlights import NOT_COMPARED, Comparison, Highlights, find_highlights
 from sortal.web.report.summary import LONGEST_PATH, Card
 from sortal.web.report.thumbnails import Sheets, make_sheets
 
-LIMIT = 19_500_000  # bytes of the file
+LARGEST_REPORT = 19_500_000  # bytes of the file
 CARD_ROOM, OTHER_ROOM = 9_000_000, 6_000_000  # bytes of thumbnails at most, before base64
 CARD_CELLS, OTHER_CELLS = (32, 192), (40, 128)  # pixels: their smallest and largest size
-IMAGES = 8000  # that have a name and, where there is room, a picture
-OTHERS = 100_000  # points on the map; 20 bytes each
-PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
-MAP, COMPARING, THUMBNAILS = "Drawing the map", "Comparing categories", "Making thumbnails"
+NAMED_IMAGES = 8000  # that have a name and, where there is room, a picture
+OTHER_POINTS = 100_000  # points on the map; 20 bytes each
+BYTES_PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
+MAP, THUMBNAILS = "Drawing the map", "Making thumbnails"
 SCRIPTS = (  # in the order in which they use each other
     *(f"shared/{name}.js" for name in ("text", "dom", "geometry", "point_map")),
     *(f"report/{name}.js" for name in ("order", "sheets", "viewer", "cards", "map")),
@@ -55,9 +55,9 @@ class Detail:
 
 
 DETAILS = (
-    Detail(typical=10, doubtful=5, points=projection.POINTS, others=OTHERS, images=IMAGES, most=120),
-    Detail(typical=5, doubtful=5, points=projection.POINTS, others=OTHERS, images=IMAGES, most=2500),
-    Detail(typical=3, doubtful=2, points=projection.POINTS, others=OTHERS, images=IMAGES, most=6000),
+    Detail(typical=10, doubtful=5, points=projection.MAP_POINTS, others=OTHER_POINTS, images=NAMED_IMAGES, most=120),
+    Detail(typical=5, doubtful=5, points=projection.MAP_POINTS, others=OTHER_POINTS, images=NAMED_IMAGES, most=2500),
+    Detail(typical=3, doubtful=2, points=projection.MAP_POINTS, others=OTHER_POINTS, images=NAMED_IMAGES, most=6000),
     Detail(typical=1, doubtful=1, points=3000),
     Detail(typical=1, doubtful=0, points=1000),
 )
@@ -67,7 +67,7 @@ def make_report(
     run: Run,
     store: PixelStore,
     mapper: Mapper,
-    compared: Comparison | None = None,
+    compared: Comparison = NOT_COMPARED,
     *,
     seed: int = 0,
     folder: Path | None = None,
@@ -76,7 +76,7 @@ def make_report(
 ) -> bytes:
     """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map.
 
-    Unless categories have been `compared`, those that look mixed are not known. Unless `absolute_paths` are wanted,
+    Categories that have been `compared` are shown where they look alike or mixed. Unless `absolute_paths` are wanted,
     nothing on the page says where the images and the run are on this computer.
     """
     a = run.assignments
@@ -86,17 +86,14 @@ def make_report(
     places = np.empty((len(points), 2), dtype=np.int64)
     places[order] = projection.coordinates(run.features[points[order]], mapper.place, seed=seed, folder=folder)
     runtime.progress(MAP, len(points), len(points))
-    present = store.heights > 0
-    runtime.progress(COMPARING, 0, 0)
-    merges, splits = compared or compare_categories(run, present, None, seed=seed)
     for detail in (each for each in DETAILS if len(run.categories) <= each.most):
         count = detail.points + detail.others
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
-        highlights = find_highlights(run, cards, merges, splits)
-        named = [*points[: detail.points].tolist(), *_of_each(a.category_id, present, detail.images, seed).tolist()]
-        named = named[: max(detail.points, detail.images)]
+        highlights = find_highlights(run, cards, compared)
+        others = _of_each(a.category_id, store.heights > 0, detail.images, seed)
+        named = [*points[: detail.points].tolist(), *others.tolist()][: max(detail.points, detail.images)]
         page = _Page(run, cards, highlights, points[:count], places[:count], named, absolute_paths)
-        sheets = _sheets(store, page, LIMIT - len(page.render([])), runtime)
+        sheets = _sheets(store, page, LARGEST_REPORT - len(page.render([])), runtime)
         if sheets is not None:
             return page.render(sheets)
     return page.render([])
@@ -115,7 +112,7 @@ def _of_each(category: NDArray[np.int64], present: NDArray[np.bool_], most: int,
 def _sheets(store: PixelStore, page: "_Page", left: int, runtime: Runtime) -> list[Sheets] | None:
     """Make thumbnails for the cards, and for as many other images as fit."""
     rows, first, others = page.rows, page.rows[: page.pictured], page.rows[page.pictured :]
-    left = (left - PER_IMAGE * len(rows)) * 3 // 4  # base64 turns three bytes into four
+    left = (left - BYTES_PER_IMAGE * len(rows)) * 3 // 4  # base64 turns three bytes into four
 
     def tell(done: int, before: int = 0) -> None:
         runtime.progress(THUMBNAILS, before + done, len(rows))
@@ -134,7 +131,7 @@ def _sheets(store: PixelStore, page: "_Page", left: int, runtime: Runtime) -> li
 
 
 class _Page:
-    """A page without its thumbnails, whose size decides how much room is left for them."""
+    """A page without its thumbnails; its size determines how much room is left for them."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class Card:
 
     @property
     def sure(self) -> tuple[int, int, float]:
-        """How many of its images are not unsure, how many there are, and how confident the unlabelled ones are."""
+        """Sort key: how many images are not unsure, how many there are, and the mean confidence."""
         return self.category.size - self.category.unsure, self.category.size, self.confidence or 0.0
 
 
@@ -70,7 +70,7 @@ def wrong(run: Run) -> NDArray[np.bool_]:
     a = run.assignments
     known = {category.id: category.name for category in run.categories if category.kind == KNOWN}
     classes = {*known.values()}
-    # An image of a new class is never marked in a new category, as only a matching tells which of these is its own.
+    # Images of new classes are not marked in new categories: only a matching can tell which of them is the right one.
     pairs = zip(a.truth, (known.get(category) for category in a.category_id.tolist()), strict=True)
     astray = [truth is not None and truth != name and (name is not None or truth in classes) for truth, name in pairs]
     marked: NDArray[np.bool_] = np.array(astray, dtype=bool) & (a.status != LABELLED)
@@ -183,8 +183,8 @@ def _irregular(run: Run, row: int, absolute_paths: bool) -> str | None:
 def _url(run: Run, path: str, absolute_paths: bool, folder: str | None = None) -> str | None:
     """Return the address of a path relative to the report, which may be moved along with the images.
 
-    Unless their `folder`, by default the path itself, lies beside that of the run or in it, the address would say where
-    the images are on this computer: without `absolute_paths`, return None.
+    Return None if it would reveal where the images are on this computer: without `absolute_paths`, if their `folder`,
+    by default the path itself, is neither in the folder of the run nor beside it.
     """
     path, home = os.path.abspath(path), os.path.abspath(run.folder)
     around = os.path.dirname(os.path.abspath(folder or path))

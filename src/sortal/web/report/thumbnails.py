@@ -12,7 +12,7 @@ from PIL import Image
 from sortal.images.store.pixel_store import PixelStore, fit
 from sortal.system.workers import worker_count
 
-CELL_GAP = 2  # pixels around a picture that repeat its edge, so that scaling does not blend in its neighbours
+CELL_GAP = 2  # pixels around a picture that repeat its edge, so that scaling does not mix it with its neighbours
 SHEET_SIDE = 1024  # pixels: the approximate side of a sheet; browsers decode only the sheets in view
 PILOT_IMAGES = 48  # images encoded to estimate the size of all
 TINY_SIDE = 48  # pixels: images up to this size are stored losslessly
@@ -25,7 +25,7 @@ WEBP_METHOD, LOSSLESS_EFFORT = 2, 20
 MOST_THREADS = 8  # that encode sheets at the same time, at most
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
-Done = Callable[[int], None]  # told how many pictures are done
+Done = Callable[[int], None]  # called with the number of pictures done so far
 
 
 @dataclass(frozen=True, kw_only=True)

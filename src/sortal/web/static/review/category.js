@@ -35,7 +35,7 @@ function actionsOf(id, grid, other) {
   };
   const needsChoice = (action) => async () => {
     if (grid.chosen.size) await action();
-    else toast("Choose images first: click, drag, or the arrow keys and space.");
+    else toast("Choose images first: click, drag, or use the arrow keys and space.");
   };
   const follow = (to) => to !== null && to !== id && goTo(`category/${to}`);
   const chooseOther = (title) => chooseName(title, { without: [id], create: "" });

@@ -1,4 +1,4 @@
-// The way into a review: the token of a link becomes a key, which goes with every request and nowhere else.
+// Access to a review: the token of a link is exchanged for a key, which is sent with every request and nowhere else.
 
 import { byId, make } from "/static/shared/dom.js";
 
@@ -43,7 +43,7 @@ async function isGood(given) {
   return answer.status !== 403;
 }
 
-/** Enter the review by the link in the address, by what this tab has, or by what another has; say whether it worked. */
+/** Get a key from the link in the address, from this tab, or from another one; return whether one works. */
 export async function enter() {
   const token = tokenIn(location.hash);
   if (token) history.replaceState(null, "", "/"); // so that it stays neither in the address nor in the history
@@ -61,7 +61,7 @@ export async function enter() {
 // A link that is pasted into the address of this page changes only its fragment.
 addEventListener("hashchange", () => tokenIn(location.hash) && location.reload());
 
-/** Ask the server for something, as whoever has entered. */
+/** Send a request with the key. */
 export async function request(path, options) {
   const answer = await send(path, key, options);
   if (answer.status === 403) lock(false);
@@ -73,7 +73,7 @@ export const isLocked = () => locked;
 
 const USED = {
   title: "This link has been used",
-  why: "A link to a review works once, and only the latest one does.",
+  why: "A link to a review works only once, and only the latest link works.",
   another: "another",
   warning: "If it was not you who used the link, end the review with Ctrl-C: someone else can see and change it.",
 };
@@ -87,7 +87,7 @@ const RESTART =
   " is running, and open the link that it prints. If it has ended, or runs in a notebook, start it again. " +
   "Nothing that was decided is lost.";
 
-/** Say how to get a link, as there is none that is good. */
+/** Explain how to get a link that works. */
 function lock(used) {
   if (locked) return;
   locked = true;

@@ -8,7 +8,7 @@ import { categoryOf, decide, describe, get, goTo, state } from "/static/review/s
 import { button, definitions, isolated, make } from "/static/shared/dom.js";
 import { percent } from "/static/shared/text.js";
 
-const LOST = "Nothing can be decided about it before the earlier file is back.";
+const LOST = "Nothing can be decided about this image until the earlier file is back.";
 let trail = []; // rows of the grid or map that the last image was opened from, for next and previous
 
 /** Go to the page of an image, one of these rows. */

@@ -1,4 +1,4 @@
-// Pictures of images, asked for when they come into view. The key goes with them, which an address must not hold.
+// Pictures of images, requested when they come into view, by scripts: the key is a header, not part of an address.
 
 import { request } from "/static/review/entry.js";
 import { state } from "/static/review/state.js";

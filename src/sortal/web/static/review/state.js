@@ -74,7 +74,7 @@ async function send(action, version) {
   if (answer.ok) toast(`${body.words}.`);
   else if (answer.status === 409) {
     const missed = body.missed.slice(-3).join("; ");
-    toast(`Not done, as someone else decided first: ${missed}. Look again, and repeat it.`, true);
+    toast(`Not done, because someone else decided first: ${missed}. Look again, then repeat it.`, true);
   } else toast(body.message ?? `The server answered ${answer.status}.`, true);
   return answer.ok;
 }

@@ -70,16 +70,16 @@ def columns(text: str) -> dict[str, dict[str, tuple[float, ...]]]:
 def test_published_figures_match_the_papers() -> None:
     assert columns(ACCURACY) == published.ACCURACY
     assert columns(ABLATION) == published.ABLATION
-    assert columns(NUMBERS) == {name: {"k": k} for name, k in published.K.items()}
+    assert columns(NUMBERS) == {name: {"k": k} for name, k in published.CLASS_COUNTS.items()}
 
 
 def test_every_published_figure_has_a_preset_and_every_preset_but_our_own_a_figure() -> None:
     for name in PRESETS:
         if name.startswith("table4/"):
-            assert name.removeprefix("table4/") in published.K
+            assert name.removeprefix("table4/") in published.CLASS_COUNTS
         else:
             assert (published.accuracy(name) is None) == name.endswith("/sortal")
-    assert len(PRESETS) == 6 * len(published.ACCURACY) + 6 * len(published.ABLATION) + len(published.K) == 60
+    assert len(PRESETS) == 6 * len(published.ACCURACY) + 6 * len(published.ABLATION) + len(published.CLASS_COUNTS) == 60
     assert published.accuracy("table3/cub/gcd") == (51.3, 56.6, 48.7)
     assert published.accuracy("table6/fgvc_aircraft/kmeans") == (16.0, 14.4, 16.8)
     assert published.accuracy("table5/cifar100/4") == (60.5, 72.2, 35.0)
@@ -106,7 +106,7 @@ def test_recipes_differ_as_in_the_papers() -> None:
         ours = preset.recipe.method == "sortal"
         paper = replace(TRAININGS[preset.recipe.method], views=None)
         assert preset.recipe.training == (replace(paper, views="auto", **ROBUST) if ours else paper)
-        assert preset.dataset == name.split("/")[1] in datasets.NAMES
+        assert preset.dataset == name.split("/")[1] in datasets.DATASET_NAMES
         if isinstance(losses, Contrast):
             assert losses.output == "prototypes"
             assert losses.supervised_weight == {"3": 0, "4": 1}.get(name[-1], 0.35)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sortal.errors import InputError
-from sortal.learning.backbones.backbone import FORMAT, Backbone, Spec, digest
+from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, Spec, digest
 from sortal.system.files import write_atomically
 
 
@@ -190,7 +190,7 @@ def test_weights_are_saved_under_their_own_names_with_a_json_of_the_rest(tmp_pat
     assert saved.keys() == own.keys()
     assert all(torch.equal(saved[name], own[name]) and saved[name].dtype == own[name].dtype for name in own)
     assert json.loads((folder / "best.v1.json").read_text()) == {
-        "format": FORMAT,
+        "format": BACKBONE_FORMAT,
         **json.loads(json.dumps(asdict(backbone.spec))),
         "trained": 2,
         "source": "a file",

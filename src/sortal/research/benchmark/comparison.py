@@ -12,15 +12,22 @@ from typing import Any, TypeAlias
 from sortal.config import BACKBONE, Contrast
 from sortal.errors import InputError, Remedy
 from sortal.research.benchmark import aggregate, published
-from sortal.research.benchmark.aggregate import NOTHING, Figure, Group, figure, flat, lines, share, shortened
-from sortal.research.benchmark.presets import ABLATED, ACCURACY, COUNTED, DATASETS, METHODS, PRESETS, Preset
+from sortal.research.benchmark.aggregate import NO_FIGURE, Figure, Group, figure, flat, lines, share, shortened
+from sortal.research.benchmark.presets import (
+    ABLATED,
+    ACCURACY_TABLES,
+    COUNTED,
+    DATASET_TITLES,
+    METHOD_TITLES,
+    PRESETS,
+    Preset,
+)
 from sortal.research.benchmark.records import SHARES, Record
 from sortal.system import csv_tables
 from sortal.system.files import lock_folder, replace_all
-from sortal.system.regular_files import read_json
 from sortal.system.text import plain
 
-FILE, MARKER = "tables.md", ".sortal-tables.json"  # MARKER lists the files written
+DOCUMENT_FILE = "tables.md"
 TITLES = {
     "table2": "Table 2: generic images",
     "table3": "Table 3: fine-grained images",
@@ -43,7 +50,7 @@ ABOUT_OTHERS = (
     "split, whose images of old classes decide the epoch where one is selected. Minutes exclude stages reused from "
     "other runs.",
 )
-OTHERS = (
+OTHER_HEADINGS = (
     *("All", "Old", "New", "Legacy All", "Old by name", "NMI", "ARI", "k"),
     *("Inductive All", "Inductive Old", "Inductive New", "Seeds", "Minutes"),
 )
@@ -91,7 +98,7 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
     about: tuple[str, ...] = ABOUT_ACCURACY
     cells_of = _accuracy_cells
     if table == "table4":
-        names = {(DATASETS[dataset],): [f"table4/{dataset}"] for dataset in COUNTED}
+        names = {(DATASET_TITLES[dataset],): [f"table4/{dataset}"] for dataset in COUNTED}
         header = ("Data set", "k", "k of each seed", "Classes", "Error", "Seeds")
         cells_of, about = _k_cells, (ABOUT_K,)
     elif table == "table5":
@@ -99,8 +106,8 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
         names = {(f"Row {row}", *_parts(PRESETS[own[0]])): own for row, own in rows_of.items()}
         header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
     else:
-        of = ACCURACY[table]
-        names = {(title,): [f"{table}/{dataset}/{method}" for dataset in of] for method, title in METHODS.items()}
+        of = ACCURACY_TABLES[table]
+        names = {(title,): [f"{table}/{dataset}/{method}" for dataset in of] for method, title in METHOD_TITLES.items()}
         header = ("Method", *_headings(of))
         about = (*ABOUT_ACCURACY, ABOUT_SIMGCD)
     rows: list[Row] = [(first, {name: by_name.get(name, ()) for name in own}) for first, own in names.items()]
@@ -121,7 +128,7 @@ def _parts(preset: Preset) -> tuple[str, ...]:
 
 
 def _headings(datasets: Sequence[str]) -> list[str]:
-    return [f"{DATASETS[dataset]} {what}" for dataset in datasets for what in ("All", "Old", "New", "seeds")]
+    return [f"{DATASET_TITLES[dataset]} {what}" for dataset in datasets for what in ("All", "Old", "New", "seeds")]
 
 
 def _accuracy_cells(name: str, group: Group) -> list[Cell]:
@@ -131,7 +138,7 @@ def _accuracy_cells(name: str, group: Group) -> list[Cell]:
 
 
 def _k_cells(name: str, group: Group) -> list[Cell]:
-    estimated, true = published.K[name.removeprefix("table4/")]
+    estimated, true = published.CLASS_COUNTS[name.removeprefix("table4/")]
     return [
         aggregate.number_of_classes(group, estimated),
         ", ".join(str(record.k.k) for record in group) or None,
@@ -160,7 +167,7 @@ def _others(records: Sequence[Record]) -> list[Table]:
         name = _file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
         title = f"{dataset}: {backbone}, {shortened(weights)}, {K_WORDS.get(asked, f'k = {asked}')}"
         rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(sorted(some, key=_place), _label)]
-        empty = Table(name=name, title=title, header=("Method", *OTHERS), notes=ABOUT_OTHERS)
+        empty = Table(name=name, title=title, header=("Method", *OTHER_HEADINGS), notes=ABOUT_OTHERS)
         made.append(_fill(empty, rows, _other_cells))
     return made
 
@@ -168,12 +175,12 @@ def _others(records: Sequence[Record]) -> list[Table]:
 def _label(record: Record) -> str:
     """Return the name of a run in the table of its data set; a modified preset keeps its whole name."""
     own = record.name if record.name in PRESETS else record.name.partition("/")[2] or record.name
-    return next((title for method, title in METHODS.items() if method == own), own)
+    return next((title for method, title in METHOD_TITLES.items() if method == own), own)
 
 
 def _place(record: Record) -> tuple[int, str]:
     """Return a sort key: methods in the order of the paper, then the rest by name."""
-    label, titles = _label(record), [*METHODS.values()]
+    label, titles = _label(record), [*METHOD_TITLES.values()]
     return titles.index(label) if label in titles else len(titles), label
 
 
@@ -212,7 +219,7 @@ def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str
 
 def markdown(table: Table) -> str:
     words = [any(isinstance(row[at], str) for row in table.rows) for at in range(len(table.header))]
-    cells = [[NOTHING if cell is None else _escaped(str(cell)) for cell in row] for row in table.rows]
+    cells = [[NO_FIGURE if cell is None else _escaped(str(cell)) for cell in row] for row in table.rows]
     rows = [table.header, ["---" if each else "---:" for each in words], *cells]
     body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     notes = "\n".join(f"- {_escaped(note)}" for note in table.notes)
@@ -242,31 +249,20 @@ def csv(table: Table) -> bytes:
 
 
 def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, ...]:
-    """Write tables to a folder, atomically: one Markdown file for all, and a CSV file for each.
+    """Write tables to a folder, all or none: one Markdown file for all, and a CSV file for each.
 
-    `force` overwrites existing files, and removes tables of an earlier call that no longer exist.
+    `force` overwrites existing files.
     """
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"Tables are written to a folder, got {str(folder)!r}, which is a file. Choose another.")
-    files = {FILE: document(made).encode(), **{f"{table.name}.csv": csv(table) for table in made}}
+    files = {DOCUMENT_FILE: document(made).encode(), **{f"{table.name}.csv": csv(table) for table in made}}
     with lock_folder(folder):
         if not force and (existing := [name for name in files if (folder / name).exists()]):
             another, overwrite = Remedy("choose another folder", out=...), Remedy("overwrite it", force=True)
             raise InputError(f"The file {str(folder / existing[0])!r} already exists.", another, overwrite)
-        marker = json.dumps(sorted(files)).encode()
-        replace_all(folder, {**files, MARKER: marker}, _listed(folder) - files.keys())
+        replace_all(folder, files, ())
     return tuple(folder / name for name in files)
-
-
-def _listed(folder: Path) -> set[str]:
-    """Return the tables that the marker of a folder lists, ignoring anything else in it."""
-    try:
-        listed = read_json(folder / MARKER)
-    except (OSError, ValueError):
-        return set()
-    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    return {name for name in names if name == os.path.basename(name) and name.endswith(".csv")}
 
 
 def _file_name(text: str, taken: set[str]) -> str:

@@ -3,13 +3,14 @@
 import json
 import os
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from sortal.errors import InputError
 from sortal.images.decoding import DECODER
 from sortal.images.near_duplicates import LENGTH
-from sortal.images.store.index import Index, StoredImage, stamp_of
+from sortal.images.store.index import SUM, Index, StoredImage, stamp_of
 from sortal.system.regular_files import HOLLOW
 
 STAMP = [7, 1, 2, 3]
@@ -132,6 +133,11 @@ def test_an_index_that_claims_more_than_it_holds_is_refused(home: Path, path: Pa
         Index(home)
 
 
+def summed(line: bytes) -> bytes:
+    """Return a line with its checksum."""
+    return line[:-1] + SUM + b"%d}" % crc32(line)
+
+
 def test_foreign_lines_are_skipped(home: Path, path: Path) -> None:
     foreign = [
         b"\xff\xfe\x00",
@@ -149,16 +155,16 @@ def test_foreign_lines_are_skipped(home: Path, path: Path) -> None:
         *(json.dumps({"path": "/a", "stamp": STAMP, "digest": C, "stored": wrong}).encode() for wrong in WRONG),
     ]
     good = [json.dumps(noted(name, digest)).encode() for name, digest in (("/a", A), ("/b", B))]
-    text = b"\n".join([good[0], *foreign, good[1]])
-    text = text.replace(b"DIGEST", C.encode())
-    path.write_bytes(text.replace(b'"decoder": "1"', b'"decoder": ' + json.dumps(DECODER).encode()))
+    lines = [line.replace(b"DIGEST", C.encode()) for line in (good[0], *foreign, good[1])]
+    current = b'"decoder": ' + json.dumps(DECODER).encode()
+    path.write_bytes(b"\n".join(summed(line.replace(b'"decoder": "1"', current)) for line in lines) + b"\n" + good[0])
     index = Index(home)
     assert (index.content("/a", STAMP), index.content("/b", STAMP)) == (A, B)
     assert index.stored == {A: IMAGE, B: IMAGE}
     assert index.unreadable == {}
     bad = {"path": "/a", "stamp": STAMP, "digest": A, "unreadable": ["truncated", ""]}
     for decoder, known in ((DECODER, A), ("an older one, which may differ", None)):
-        path.write_text(json.dumps({**bad, "decoder": decoder}))
+        path.write_bytes(summed(json.dumps({**bad, "decoder": decoder}).encode()))
         assert Index(home).content("/a", STAMP) == known
 
 

@@ -282,7 +282,7 @@ def test_any_network_error_is_reported_once(
 def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server may hang for longer than the hub's own time limit, which only counts from then on."""
     answer = Event()
-    monkeypatch.setattr(hub_files, "PATIENCE", 0.01)
+    monkeypatch.setattr(hub_files, "HUB_PATIENCE", 0.01)
     for pending in (lambda *_, **__: answer.wait(60), Mock(side_effect=SomeTimeout("The read operation timed out"))):
         monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", pending)
         with pytest.raises(InputError, match=r": the hub did not answer within 0\.01 s, the limit that HF_HUB_ETAG"):
@@ -404,7 +404,7 @@ def test_a_fingerprint_does_not_depend_on_the_device() -> None:
     assert made.to("cuda").fingerprint() == before
 
 
-REAL = Path(__file__).parents[3] / "shared/weights/vit_small_patch14_dinov2.safetensors"
+REAL = Path(__file__).parents[4] / "shared/weights/vit_small_patch14_dinov2.safetensors"
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason="needs the weights of a real ViT in shared/weights")

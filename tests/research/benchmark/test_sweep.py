@@ -6,7 +6,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import queue
 import shutil
 import signal
 import sys
@@ -39,8 +38,8 @@ from sortal.images.image_set import ImageSet
 from sortal.learning import checkpoint
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.learning.methods import METHODS as TRAINED
-from sortal.research.benchmark import records, sweep
+from sortal.learning.methods import METHOD_CLASSES as TRAINED
+from sortal.research.benchmark import parallel, records, sweep
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
 from sortal.research.benchmark.select import choose
@@ -328,7 +327,7 @@ def test_recorded_runs_are_not_repeated(done: Done, tmp_path: Path) -> None:
     assert stamps(done.out) == before
 
     out = shutil.copytree(done.out, tmp_path / "out")
-    file = out / done.at("kmeans").relative_to(done.out) / records.NAME
+    file = out / done.at("kmeans").relative_to(done.out) / records.RECORD_FILE
     file.write_bytes(b"{")
     found = swept(presets(done.root, "kmeans"), done.root, out, [SEED])
     assert (found.reused, found.records) == (0, (records.load(file),))
@@ -414,7 +413,7 @@ def test_a_run_is_replaced_only_when_its_successor_is_complete(root: Path, tmp_p
         pytest.raises(KeyboardInterrupt),
     ):
         swept(presets(root, "kmeans", n_init=6), root, tmp_path)
-    assert not (place / records.NAME).exists(), "the old record does not describe the new run"
+    assert not (place / records.RECORD_FILE).exists(), "the old record does not describe the new run"
     assert load_run(place).facts.settings.n_init == 6
 
 
@@ -449,7 +448,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
     assert locked[0] == "digits/kmeans, k true, seed 2"
     assert locked[1].startswith("Another process is using ")
     assert without_results(reports.notes) == [f"{name} failed: {why}" for name, why in found.failed]
-    assert not [*(tmp_path / "digits/uno").rglob(records.NAME)]
+    assert not [*(tmp_path / "digits/uno").rglob(records.RECORD_FILE)]
     again = swept([good], root, tmp_path, (0, 1, 2, 3))
     assert (again.reused, len(again.records)) == (2, 4), "failed runs are tried again"
 
@@ -572,23 +571,17 @@ def test_each_process_takes_one_of_the_gpus_unless_one_is_named(
     visible: str | None, device: str, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    handlers: dict[int, Any] = {}
-    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    monkeypatch.setattr(sweep, "_end_with_parent", lambda: None)
-    monkeypatch.setattr(os, "setpgrp", lambda: None)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    numbers, found = queue.Queue[int](), []
-    for number in range(3):
-        numbers.put(number)
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        if visible is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        gpus = sweep._gpus(torch.device(device))
-        sweep._begin(numbers, 3, gpus)  # type: ignore[arg-type]
-        found.append(os.environ["CUDA_VISIBLE_DEVICES"])
-    assert found == taken
-    assert os.environ["LOCAL_WORLD_SIZE"] == "3", "the memory is divided among the processes"
-    assert handlers == {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_IGN}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpus = sweep._gpus(torch.device(device))
+    found = [value for _, value in parallel.in_processes(environment, range(3), 3, gpus)]
+    assert sorted(str(name) for name, _ in filter(None, found)) == sorted(taken)
+    assert {size for _, size in filter(None, found)} == {"3"}, "the memory is divided among the processes"
+
+
+def environment(_: int) -> tuple[str, str]:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", ""), os.environ["LOCAL_WORLD_SIZE"]
 
 
 def is_running(pid: int) -> bool:
@@ -623,10 +616,15 @@ def end_while_training(root: str, out: Path, end: Callable[[list[int]], None]) -
 
 
 def end_three_sweeps(root: str, out: str) -> None:
-    """In a child, kill one process of a first sweep, interrupt a second by Ctrl-C, and kill a third itself."""
+    """In a child, kill the processes of a first sweep, interrupt a second by Ctrl-C, and kill a third itself."""
     os.setsid()
+
+    def kill_all(pids: list[int]) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
     ends: list[Callable[[list[int]], None]] = [
-        lambda training: os.kill(max(training), signal.SIGKILL),  # the last to start
+        kill_all,
         lambda _: os.killpg(0, signal.SIGINT),  # as a terminal does
         lambda _: die(),
     ]
@@ -646,7 +644,7 @@ def test_the_processes_of_a_sweep_end_together(fork_server: ForkServer, root: Pa
     assert "Traceback" not in errors
     assert errors.count("failed: its process died, perhaps out of memory; run again with fewer processes\n") == 2
     assert any(line.startswith("sortal: interrupted") for line in errors.splitlines())
-    assert len([*(tmp_path / "1").glob(f"cache/digits/learn/*/{checkpoint.NAME}")]) == 2, "saved at Ctrl-C"
+    assert len([*(tmp_path / "1").glob(f"cache/digits/learn/*/{checkpoint.CHECKPOINT}")]) == 2, "saved at Ctrl-C"
 
 
 def sweep_in(folder: str, root: str, out: str) -> int:
@@ -663,10 +661,10 @@ def test_processes_import_nothing_from_the_current_folder(fork_server: ForkServe
 
 
 def test_processes_are_not_started_where_python_ignores_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(sweep.SAFE_PATH, raising=False)
+    monkeypatch.delenv(parallel.SAFE_PATH, raising=False)
     for ignored, safe in ((True, False), (True, True), (False, False)):
         monkeypatch.setattr(sys, "flags", SimpleNamespace(ignore_environment=ignored, safe_path=safe))
         wrong = pytest.raises(InputError, match="add -P") if ignored and not safe else contextlib.nullcontext()
-        with wrong, sweep.start_safely():
-            assert os.environ[sweep.SAFE_PATH] == "1"
-        assert sweep.SAFE_PATH not in os.environ
+        with wrong, parallel.start_safely():
+            assert os.environ[parallel.SAFE_PATH] == "1"
+        assert parallel.SAFE_PATH not in os.environ

@@ -22,7 +22,7 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.batches import Batch
 from sortal.learning.features import extract
-from sortal.learning.methods import METHODS, Contrastive, Method, RankStats, SimGcd, Uno, make
+from sortal.learning.methods import METHOD_CLASSES, Contrastive, Method, RankStats, SimGcd, Uno, make
 from sortal.learning.train import train
 from sortal.metrics import accuracy
 
@@ -94,7 +94,7 @@ def test_outputs_are_those_of_the_head(output: Any, width: int) -> None:
 )
 def test_a_recipe_makes_its_method(name: str, kind: type[Method]) -> None:
     method, again, other = small(name, seed=0), small(name, seed=0), small(name, seed=1)
-    assert type(method) is METHODS[name] is kind
+    assert type(method) is METHOD_CLASSES[name] is kind
     assert method.config == tiny_methods.IN_SMALL[name]
     assert method.settings() == {"name": kind.__name__, **asdict(tiny_methods.IN_SMALL[name])}
     assert json.loads(json.dumps(method.settings())) == method.settings()
@@ -117,7 +117,7 @@ def test_kmeans_is_not_a_training_method() -> None:
 # Properties of every method
 
 KINDS: dict[str, tuple[str, Losses | None]] = {
-    **{name: (name, None) for name in METHODS},
+    **{name: (name, None) for name in METHOD_CLASSES},
     "gcd with prototypes": ("gcd", replace(SMALL, output="prototypes")),
     "uno without a queue": ("uno", Swaps(queue=0)),
     "uno with more heads": ("uno", Swaps(queue=7, heads=2, overclustering=2)),
@@ -328,7 +328,7 @@ def found(method: Method, images: ImageSet, store: PixelStore) -> tuple[float, f
     return score.all, score.new
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "sortal"])  # which learns in rounds
+@pytest.mark.parametrize("name", [name for name in METHOD_CLASSES if name != "sortal"])  # which learns in rounds
 def test_training_improves_the_accuracy_of_every_method(name: Any) -> None:
     """In float64, so that training gives the same result on every machine; only k-means is subject to rounding.
 

@@ -1,0 +1,43 @@
+"""Runs built from categories: what people have settled is never unsure, and the digest does not depend on order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from support.decisions import a_run, assert_consistent
+
+from sortal.images.review_states import ReviewState
+from sortal.runs.building import assess, contents_of, hash_images
+
+RUN = a_run()
+
+
+def test_a_built_run_is_consistent() -> None:
+    assert_consistent(RUN)
+    assert_consistent(a_run(head=True))
+
+
+def test_seen_images_are_certain_and_settled_ones_are_never_unsure() -> None:
+    unsure = np.flatnonzero(RUN.assignments.status == "unsure")[:5]
+    states = np.zeros(len(RUN.assignments), dtype=np.int64)
+    states[unsure] = [*ReviewState]
+    a = replace(RUN.assignments, reviewed=states)
+    found = assess(a, RUN.features, RUN.categories, RUN.centres, RUN.confidence, RUN.head)
+    kinds = {each.id: each.kind for each in RUN.categories}
+    own = [kinds[each] for each in found.category_id[unsure].tolist()]
+    assert found.status[unsure].tolist() == ["unsure", own[1], own[2], "unsure", own[4]]
+    before = RUN.assignments.confidence[unsure]
+    np.testing.assert_array_equal(found.confidence[unsure], [before[0], 1, 1, before[3], before[4]])
+
+
+def test_the_digest_of_images_depends_on_their_contents_and_labels_only() -> None:
+    a = RUN.assignments
+    order = np.arange(len(a))[::-1]
+    assert hash_images(a.take(order)) == hash_images(a)
+    assert hash_images(replace(a, files=a.files[::-1])) == hash_images(a)
+    assert hash_images(replace(a, labels=(*a.labels[:-1], "another"))) != hash_images(a)
+
+
+def test_digests_become_text() -> None:
+    assert contents_of(np.array([b"00ff", b"01"])) == ("00ff", "01")
