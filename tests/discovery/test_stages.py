@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -15,8 +13,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import SortedRun
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from scipy.special import softmax
@@ -29,8 +25,8 @@ from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Rec
 from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.earlier import EarlierRun
-from sortal.discovery.grouping import clusters, shared_kmeans
-from sortal.discovery.grouping.clusters import estimator, match_known
+from sortal.discovery.grouping import shared_kmeans
+from sortal.discovery.grouping.clusters import estimator
 from sortal.discovery.job import Job, Origin, prepare
 from sortal.discovery.pipeline import carry_out, discover, stages_of
 from sortal.discovery.stages import held_out, set_aside, token_budget
@@ -50,7 +46,6 @@ from sortal.system.distributed import alone
 
 N = 6 * EACH
 HELD = 3 * (LABELLED // 2)
-untimed = settings(deadline=None)
 Ints = NDArray[np.int64]
 Classified = tuple[Run, list[str], NDArray[np.bool_], Ints]
 pytestmark = pytest.mark.usefixtures("quickly")
@@ -131,50 +126,6 @@ def test_a_setback_of_training_is_noted_once(tmp_path: Path, monkeypatch: pytest
     assert [*found.facts.notes].count(setback) == 1
     assert found.facts.training is not None
     assert found.facts.training.setbacks == (setback,)
-
-
-@given(st.integers(1, 5), st.data())
-@untimed
-def test_clusters_are_named_so_that_most_labelled_images_agree(k: int, data: st.DataObject) -> None:
-    rows = st.tuples(st.integers(0, k - 1), st.integers(-1, min(k, 3) - 1))
-    drawn = np.array(data.draw(st.lists(rows, max_size=12)), dtype=np.int64).reshape(-1, 2)
-    clusters, labels = drawn.T
-    known = np.unique(labels[labels >= 0]).tolist()
-
-    def right(order: Sequence[int]) -> int:
-        return sum(label >= 0 and order[known.index(label)] == c for c, label in zip(clusters, labels, strict=True))
-
-    order = match_known(clusters, labels, k).tolist()
-    assert sorted(order) == list(range(k))
-    assert order[len(known) :] == sorted(order[len(known) :])
-    assert right(order) == max(map(right, itertools.permutations(range(k))))
-
-
-def by_head(x: Any, labels: Sequence[str | None], head: Any, *, gone: Sequence[int] = ()) -> tuple[Ints, Any]:
-    """Cluster images with these labels by a head, without the rows `gone`, whose classes keep their numbers."""
-    files = [f"{row}.png" for row in range(len(labels))]
-    images = image_set(files, paths=files, labels=labels).select(~np.isin(np.arange(len(labels)), gone))
-    return clusters._cluster_by_head(np.array(x, dtype=np.float32), images, np.array(head, dtype=np.float32))
-
-
-def test_a_head_assigns_unlabelled_images_and_gives_centres() -> None:
-    """Scores are x, y + 0.1, −x and −5y − 9; the centre of an empty category is the direction of its weights."""
-    head = [[1, 0, 0], [0, 1, 0.1], [-1, 0, 0], [0, -5, -9]]
-    x = [[0.8, 0.6], [0.6, 0.8], [-0.6, 0.8], [-1, 0], [0, -1], [-0.8, -0.6]]
-    clusters, centres = by_head(x, [None, "a", "a", None, "b", None], head)
-    # Rows 1 and 2 are labelled "a", the first category, and row 4 "b"; the last row scores 0.8 for the third.
-    assert clusters.tolist() == [0, 0, 0, 2, 1, 2]
-    wanted = [[0.8 / 3, 2.2 / 3], [0, -1], [-0.9, -0.3], [0, -1]]
-    np.testing.assert_allclose(centres, np.array(wanted), atol=1e-6)
-    assert clusters.dtype == np.int64
-    assert centres.dtype == np.float32
-    # The second of three classes has no images left, so "c" is the second output.
-    x, head = [[1, 0], [1, 0], [0.6, 0.8], [-1, 0]], [[1, 0, 0], [0, 1, 0], [-1, 0, 0]]
-    clusters, centres = by_head(x, ["a", "c", None, None, "b"], head, gone=[4])
-    assert clusters.tolist() == [0, 1, 1, 2]
-    np.testing.assert_allclose(centres, np.array([[1, 0], [0.8, 0.4], [-1, 0]]), atol=1e-6)
-    # Weights of length 0 have no direction.
-    np.testing.assert_array_equal(by_head([[1, 0]], [None], [[0, 0, 3], [0, 0, 1]])[1], [[1, 0], [0, 0]])
 
 
 # Methods that train a classifier

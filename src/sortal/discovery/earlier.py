@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,8 @@ from sortal.images.image_set import ImageSet
 from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts, Update
 from sortal.runs.run import Run
-from sortal.system import cache as stages
 from sortal.system.text import duration, setting
 
-AGREED = "agreed.json"  # in the cache
 CHANGE_TRAINING = ("method", "backbone", "weights", "epochs", "lr", "views", "seed", "held_out", "learn_on")
 
 
@@ -112,16 +110,6 @@ def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet
         updates=tuple(facts.updates[at] for at in used),
         rows={path: (used.index(at), file) for path, (at, file) in rows.items()},
     )
-
-
-def agree(cache: Path, settings: Discovery) -> None:
-    """Remember that a person agreed to train again with these settings, so that resuming needs no confirmation."""
-    stages.save(cache / AGREED, asdict(settings))
-
-
-def agreed(cache: Path, settings: Discovery) -> bool:
-    """Tell whether a person agreed to train again with these settings."""
-    return bool(stages.load(cache / AGREED) == asdict(settings))
 
 
 def retraining(facts: RunFacts, settings: Discovery) -> str | None:

@@ -28,7 +28,7 @@ from sortal.learning import token_cache
 from sortal.learning.backbones import hub
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.names import path_of_saved
-from sortal.learning.backbones.registry import load_backbone, load_without_weights
+from sortal.learning.backbones.registry import hub_file, load_backbone, load_without_weights
 from sortal.learning.features import LARGEST_FEATURE_FILE
 from sortal.learning.health import PROBED_IMAGES
 from sortal.learning.methods import Method, make
@@ -203,30 +203,15 @@ def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
 
     Weights that the run could not download are an error, as they would be then.
     """
-    there = None if settings.weights is not None else _to_download(settings.backbone)
-    if there is None:
-        return load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
-    hub.check_reachable(settings.backbone, *there)
-    notes.append(f"The weights of {settings.backbone} are not on this machine; the run downloads them first.")
-    backbone = load_without_weights(settings.backbone)
+    name = settings.backbone
+    given = settings.weights is not None or name == CONVNET or path_of_saved(name) is not None
+    if given or hub.cached(*hub_file(name)) is not None:
+        return load_backbone(name, weights=settings.weights, seed=settings.seed)
+    hub.check_reachable(name, *hub_file(name))
+    notes.append(f"The weights of {name} are not on this machine; the run downloads them first.")
+    backbone = load_without_weights(name)
     backbone.source = "the Hugging Face hub"
     return backbone
-
-
-def _to_download(name: str) -> tuple[str, str] | None:
-    """Return the repository and the file of weights that are not on this machine, if the hub has them."""
-    if name == CONVNET or path_of_saved(name) is not None:
-        return None
-    import timm
-
-    try:
-        cfg = timm.get_pretrained_cfg(name)
-    except RuntimeError:  # unknown model: load_backbone raises a better error
-        return None
-    if cfg is None or not cfg.hf_hub_id:
-        return None
-    there = cfg.hf_hub_id, cfg.hf_hub_filename or hub.WEIGHTS_FILE
-    return there if hub.cached(*there) is None else None
 
 
 def _planned_views(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, Recipe
 from sortal.discovery.defaults import recipe_for, resolved
-from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, agree, agreed, folders_of, retraining, with_added
+from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.folders import are_folders, common_folder, unread_pictures
 from sortal.images.image_set import ImageSet
@@ -24,6 +24,7 @@ from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
 from sortal.runs.storage import peek, why_damaged
+from sortal.system import cache
 from sortal.system.files import LOCK_FILE
 from sortal.system.open_folder import CACHE, NEXT, own_folder
 from sortal.system.progress import Runtime
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sortal.system.distributed import Processes
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
+AGREED = "agreed.json"  # in the cache
 ANOTHER_FOLDER = Remedy("choose another folder", out=...)
 
 
@@ -88,12 +90,12 @@ class Job:
 
     @property
     def agreed(self) -> bool:
-        """Whether training again was agreed to before, and not finished."""
-        return agreed(self.cache, self.settings)
+        """Whether a person has agreed to train again with these settings, so that resuming needs no confirmation."""
+        return bool(cache.load(self.cache / AGREED) == asdict(self.settings))
 
     def agree(self) -> None:
-        """Remember that training again was agreed to."""
-        agree(self.cache, self.settings)
+        """Remember that a person has agreed to train again."""
+        cache.save(self.cache / AGREED, asdict(self.settings))
 
     @property
     def on_gpu(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from support.runtimes import CPU
 from sortal.config import Discovery, Rounds
 from sortal.discovery import defaults, stages
 from sortal.discovery.grouping import clusters, rounds
-from sortal.discovery.grouping.clusters import estimated_k, rows_of, smooth
+from sortal.discovery.grouping.clusters import estimated_k, rows_of
 from sortal.discovery.grouping.rounds import (
     Attempt,
     Count,
@@ -158,24 +157,6 @@ def test_categories_and_their_unlabelled_images_are_counted(labelled: int, tmp_p
     total = levelled(sizes + 1.0, 0.5)
     wanted = np.maximum(total - np.bincount(truth[has_label], minlength=5), 0.1 * total)
     np.testing.assert_allclose(found.shares[of_class], wanted)
-
-
-@pytest.mark.parametrize("neighbours", [1, 3, 50])
-def test_smoothing_averages_with_the_nearest_neighbours(neighbours: int) -> None:
-    generator = np.random.default_rng(1)
-    x = generator.normal(size=(20, 4)).astype(np.float32)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    slow = x.astype(np.float64)
-    for _ in range(2):
-        alike = slow @ slow.T - 9 * np.eye(20)
-        means = np.stack([slow[np.argsort(-row)[: min(neighbours, 19)]].mean(0) for row in alike])
-        slow = slow + means
-        slow /= np.linalg.norm(slow, axis=1, keepdims=True)
-    for block in (2**26, 60):  # all rows at once, and three at a time
-        with patch("sortal.discovery.grouping.neighbours.MOST_SIMILARITIES", block):
-            np.testing.assert_allclose(smooth(x, neighbours, alone("cpu")), slow, atol=1e-5)
-    assert smooth(x, 0, alone("cpu")) is x
-    assert smooth(x[:1], 8, alone("cpu")).shape == (1, 4)
 
 
 def test_the_divergence_is_that_of_the_mean_over_unlabelled_views() -> None:

@@ -55,7 +55,7 @@ def load_backbone(
     if not small:
         _check_name(name)
     if weights is None and not small:
-        weights = _download(name)
+        weights = hub.download(name, *hub_file(name))
     elif weights is not None and weights != RANDOM:
         check_file(Path(weights))
     with torch.random.fork_rng(devices=[]):  # restores the global generator for CPUs
@@ -152,10 +152,11 @@ def _check_normalisation(name: str) -> None:
         )
 
 
-def _download(name: str) -> Path:
-    """Return the hub's weights file of a model, downloaded or cached."""
+def hub_file(name: str) -> tuple[str, str]:
+    """Return the repository and the file of a model's weights on the hub."""
     import timm
 
+    _check_name(name)
     cfg = timm.get_pretrained_cfg(name)
     if cfg is None or not cfg.hf_hub_id:
         raise InputError(
@@ -163,7 +164,7 @@ def _download(name: str) -> Path:
             Remedy("pass a file", weights="FILE"),
             Remedy("use untrained weights", weights=RANDOM),
         )
-    return hub.download(name, cfg.hf_hub_id, cfg.hf_hub_filename or hub.WEIGHTS_FILE)
+    return cfg.hf_hub_id, cfg.hf_hub_filename or hub.WEIGHTS_FILE
 
 
 def _load_weights(backbone: Backbone, path: Path) -> bool:

@@ -1,0 +1,83 @@
+"""Clusters: known classes come first, by a match or by a head; smoothing averages with neighbours."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from sortal.discovery.grouping import clusters
+from sortal.discovery.grouping.clusters import match_known, smooth
+from sortal.images.image_set import image_set
+from sortal.system.distributed import alone
+
+
+@given(st.integers(1, 5), st.data())
+@settings(deadline=None)
+def test_clusters_are_named_so_that_most_labelled_images_agree(k: int, data: st.DataObject) -> None:
+    rows = st.tuples(st.integers(0, k - 1), st.integers(-1, min(k, 3) - 1))
+    drawn = np.array(data.draw(st.lists(rows, max_size=12)), dtype=np.int64).reshape(-1, 2)
+    clusters, labels = drawn.T
+    known = np.unique(labels[labels >= 0]).tolist()
+
+    def right(order: Sequence[int]) -> int:
+        return sum(label >= 0 and order[known.index(label)] == c for c, label in zip(clusters, labels, strict=True))
+
+    order = match_known(clusters, labels, k).tolist()
+    assert sorted(order) == list(range(k))
+    assert order[len(known) :] == sorted(order[len(known) :])
+    assert right(order) == max(map(right, itertools.permutations(range(k))))
+
+
+def by_head(
+    x: Any, labels: Sequence[str | None], head: Any, *, gone: Sequence[int] = ()
+) -> tuple[NDArray[np.int64], Any]:
+    """Cluster images with these labels by a head, without the rows `gone`, whose classes keep their numbers."""
+    files = [f"{row}.png" for row in range(len(labels))]
+    images = image_set(files, paths=files, labels=labels).select(~np.isin(np.arange(len(labels)), gone))
+    return clusters._cluster_by_head(np.array(x, dtype=np.float32), images, np.array(head, dtype=np.float32))
+
+
+def test_a_head_assigns_unlabelled_images_and_gives_centres() -> None:
+    """Scores are x, y + 0.1, −x and −5y − 9; the centre of an empty category is the direction of its weights."""
+    head = [[1, 0, 0], [0, 1, 0.1], [-1, 0, 0], [0, -5, -9]]
+    x = [[0.8, 0.6], [0.6, 0.8], [-0.6, 0.8], [-1, 0], [0, -1], [-0.8, -0.6]]
+    clusters, centres = by_head(x, [None, "a", "a", None, "b", None], head)
+    # Rows 1 and 2 are labelled "a", the first category, and row 4 "b"; the last row scores 0.8 for the third.
+    assert clusters.tolist() == [0, 0, 0, 2, 1, 2]
+    wanted = [[0.8 / 3, 2.2 / 3], [0, -1], [-0.9, -0.3], [0, -1]]
+    np.testing.assert_allclose(centres, np.array(wanted), atol=1e-6)
+    assert clusters.dtype == np.int64
+    assert centres.dtype == np.float32
+    # The second of three classes has no images left, so "c" is the second output.
+    x, head = [[1, 0], [1, 0], [0.6, 0.8], [-1, 0]], [[1, 0, 0], [0, 1, 0], [-1, 0, 0]]
+    clusters, centres = by_head(x, ["a", "c", None, None, "b"], head, gone=[4])
+    assert clusters.tolist() == [0, 1, 1, 2]
+    np.testing.assert_allclose(centres, np.array([[1, 0], [0.8, 0.4], [-1, 0]]), atol=1e-6)
+    # Weights of length 0 have no direction.
+    np.testing.assert_array_equal(by_head([[1, 0]], [None], [[0, 0, 3], [0, 0, 1]])[1], [[1, 0], [0, 0]])
+
+
+@pytest.mark.parametrize("neighbours", [1, 3, 50])
+def test_smoothing_averages_with_the_nearest_neighbours(neighbours: int) -> None:
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(20, 4)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    slow = x.astype(np.float64)
+    for _ in range(2):
+        alike = slow @ slow.T - 9 * np.eye(20)
+        means = np.stack([slow[np.argsort(-row)[: min(neighbours, 19)]].mean(0) for row in alike])
+        slow = slow + means
+        slow /= np.linalg.norm(slow, axis=1, keepdims=True)
+    for block in (2**26, 60):  # all rows at once, and three at a time
+        with patch("sortal.discovery.grouping.neighbours.MOST_SIMILARITIES", block):
+            np.testing.assert_allclose(smooth(x, neighbours, alone("cpu")), slow, atol=1e-5)
+    assert smooth(x, 0, alone("cpu")) is x
+    assert smooth(x[:1], 8, alone("cpu")).shape == (1, 4)
