@@ -202,10 +202,8 @@ def test_scripts_and_styles_are_formatted(path: Path) -> None:
 TESTED_BY = {
     "sortal": "test_public.py",
     "sortal.__main__": "test_main.py",
-    "sortal.clustering.fitting": "clustering/test_kmeans.py",
-    "sortal.discovery.grouping.clusters": "discovery/test_stages.py",
+    "sortal.discovery.grouping.choose_k": "discovery/test_stages.py",
     "sortal.discovery.grouping.shared_kmeans": "discovery/test_processes.py",
-    "sortal.discovery.reviewing.advice": "discovery/reviewing/test_refitting.py",
     "sortal.discovery.reviewing.open": "web/app/test_server.py",
     "sortal.exchange.annotations": "exchange/test_importing.py",
     "sortal.exchange.coco": "exchange/test_export.py",
@@ -221,12 +219,6 @@ TESTED_BY = {
     "sortal.images.datasets.official": "images/test_datasets.py",
     "sortal.images.originals": "reviews/test_viewable.py",
     "sortal.images.store.crops": "discovery/test_streaming.py",
-    "sortal.learning.backbones.hub": "learning/backbones/test_registry.py",
-    "sortal.learning.methods": "learning/methods/test_method.py",
-    "sortal.learning.methods.contrastive": "learning/methods/test_method.py",
-    "sortal.learning.methods.sortal": "discovery/grouping/test_rounds.py",
-    "sortal.learning.training_inputs": "learning/test_token_cache.py",
-    "sortal.learning.training_state": "learning/test_resume.py",
     "sortal.research.benchmark.aggregate": "research/benchmark/test_comparison.py",
     "sortal.research.benchmark.parallel": "research/benchmark/test_sweep.py",
     "sortal.research.benchmark.published": "research/benchmark/test_comparison.py",
@@ -234,7 +226,6 @@ TESTED_BY = {
     "sortal.research.figures": "research/figures/test_drawing.py",
     "sortal.research.figures.plotting": "research/figures/test_accuracy.py",
     "sortal.research.figures.samples": "research/figures/test_scatter.py",
-    "sortal.system.open_folder": "attacks/test_run_folders.py",
     "sortal.web.report.charts": "web/report/test_report.py",
 }
 

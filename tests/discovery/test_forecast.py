@@ -50,6 +50,12 @@ TRANSFORMER = Discovery(backbone="test_vit", weights="random", epochs=2, k=4)
 ORDER = ("pixels", "check", "learn", "features", "k", "clusters", "report")
 
 
+@pytest.fixture(autouse=True)
+def quick_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure rates for a moment: these tests ask what follows from them."""
+    monkeypatch.setattr("sortal.discovery.rates.TIMED", 0.01)
+
+
 def measurements(**changes: Any) -> Measurements:
     rates = {"decode": 0.02, "view": 0.25, "step": 2.0}
     sizes = {"stored": 300.0, "base": 10_000, "working": 2000}

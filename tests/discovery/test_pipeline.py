@@ -24,7 +24,7 @@ from sortal import metrics
 from sortal.cli import app
 from sortal.config import CLASSIFIERS, MAX_PIXELS, Discovery, Reading
 from sortal.discovery import defaults, results, stages
-from sortal.discovery.grouping import clusters, rounds, shared_kmeans
+from sortal.discovery.grouping import choose_k, rounds, shared_kmeans
 from sortal.discovery.pipeline import discover
 from sortal.errors import InputError
 from sortal.learning.backbones.registry import load_backbone
@@ -81,7 +81,7 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
 ) -> None:
     shutil.rmtree(copied_run.out / "cache/clusters")
     monkeypatch.setattr("sortal.discovery.reviewing.advice.Advice.parts", lambda *_: [])  # which the report needs
-    trained, estimated = spy(monkeypatch, rounds, "train"), spy(monkeypatch, clusters, "estimate_k")
+    trained, estimated = spy(monkeypatch, rounds, "train"), spy(monkeypatch, choose_k, "estimate_k")
     gathered, fitted = spy(monkeypatch, results, "gather"), spy(monkeypatch, shared_kmeans, "fit")
     found = sort(copied_run.images, copied_run.out, k="auto")
     labelled = np.array([label is not None for label in found.assignments.labels])

@@ -26,7 +26,7 @@ from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.earlier import EarlierRun
 from sortal.discovery.grouping import shared_kmeans
-from sortal.discovery.grouping.clusters import estimator
+from sortal.discovery.grouping.choose_k import estimator
 from sortal.discovery.job import Job, Origin, prepare
 from sortal.discovery.pipeline import carry_out, discover, stages_of
 from sortal.discovery.stages import held_out, set_aside, token_budget

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sortal.config import Discovery, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
-from sortal.discovery.grouping.clusters import Rows, choose_k, cluster, fit, repeat, rows_of
+from sortal.discovery.grouping.choose_k import choose_k
+from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_of
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable

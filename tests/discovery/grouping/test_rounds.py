@@ -18,7 +18,8 @@ from support.runtimes import CPU
 from sortal.config import Discovery, Rounds
 from sortal.discovery import defaults, stages
 from sortal.discovery.grouping import clusters, rounds
-from sortal.discovery.grouping.clusters import estimated_k, rows_of
+from sortal.discovery.grouping.choose_k import estimated_k
+from sortal.discovery.grouping.clusters import rows_of
 from sortal.discovery.grouping.rounds import (
     Attempt,
     Count,

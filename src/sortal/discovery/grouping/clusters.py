@@ -1,10 +1,10 @@
-"""The number of categories, and the category of each image, from features; both are cached.
+"""The category of each image, from features and the number of categories; cached.
 
 Images are clustered by features averaged with those of their neighbours (`smooth`), if the recipe has any.
 """
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ import torch.nn.functional as nnf
 from numpy.typing import NDArray
 
 from sortal import metrics
-from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, KMethod, estimate_k, separation
+from sortal.clustering.estimate_k import separation
 from sortal.clustering.points import Points, full_precision
-from sortal.config import Discovery, Recipe
 from sortal.discovery import results
 from sortal.discovery.grouping import shared_kmeans
 from sortal.discovery.grouping.neighbours import nearest
@@ -25,19 +24,11 @@ from sortal.discovery.grouping.stability import cluster_again
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet
 from sortal.runs.confidence import Features, Floats, place
-from sortal.runs.facts import KChoice, TriedK
 from sortal.system import cache
 from sortal.system.distributed import Processes
-from sortal.system.json_records import read_record
 from sortal.system.mapped_arrays import scratch
-from sortal.system.progress import Runtime
 
 SMOOTHINGS = 2  # rounds of averaging with neighbours
-
-
-def estimator(recipe: Recipe) -> KMethod:
-    """Return the rule that estimates k: features trained with the labels need another than the paper's."""
-    return "separation" if recipe.learns and recipe.estimate_on == "learned" else "brent"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,75 +61,6 @@ class Fit:
 
 def rows_of(job: Job, x: Features) -> Rows:
     return Rows(x, job.recipe.neighbours, job.processes, job.cache)
-
-
-def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
-    """Return the given number of categories, or estimate it."""
-    settings = job.settings
-    if isinstance(settings.k, str):
-        return estimated_k(job, rows, images, runtime)
-    return KChoice(k=settings.k, estimated=False, known=len(images.known))
-
-
-def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
-    """Estimate the number of categories; every k that is tried is cached at once.
-
-    Among the ks that are likely on features as they are, choose the one that separates smoothed features best: with
-    less noise, more ks can be told apart. Smoothed features alone are not enough, as smoothing draws any few neighbours
-    together, so that hundreds of small clusters may look separate.
-    """
-    method, bounds = estimator(job.recipe), bounds_of_k(job.settings, images)
-    inputs = "choice", method, *rows.key, cache.hashed(images.labels), *bounds, job.settings.seed
-    path = job.cache / "k" / f"{cache.key(*inputs)}.json"
-    if (cached := job.processes.by_first(partial(cache.load, path))) is not None:
-        return read_record(KChoice, cached)
-    found = _estimate(job, rows.x, images, bounds, runtime)
-    k = found.k
-    if rows.neighbours and method == "separation":
-        k = _estimate(job, rows.smoothed, images, found.interval, runtime).k
-    curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
-    choice = KChoice(k=k, estimated=True, known=bounds[0], interval=found.interval, method=method, curve=curve)
-    if job.processes.is_first:
-        cache.save(path, asdict(choice))
-    return choice
-
-
-def bounds_of_k(settings: Discovery, images: ImageSet) -> tuple[int, int]:
-    """Return the smallest and the largest number of categories that may be estimated."""
-    known = len(images.known)
-    return known, max(min(settings.k_max, known + int(images.unlabelled.sum())), known)
-
-
-def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], runtime: Runtime) -> KEstimate:
-    """Estimate the number of categories within bounds."""
-    settings, method, processes = job.settings, estimator(job.recipe), job.processes
-    own = slice(*processes.share_of(len(x)))
-    key = cache.key("k", method, cache.hashed(x, images.labels), *bounds, settings.seed)
-    path = job.cache / "k" / f"{key}.json"
-    tried = [read_record(Evaluation, each) for each in processes.by_first(partial(cache.load, path)) or ()]
-
-    def on_k(at: Evaluation) -> None:
-        tried.append(at)
-        if processes.is_first:
-            cache.save(path, [asdict(each) for each in tried])
-        report()
-
-    def report() -> None:  # a search usually tries so many, and may try more
-        runtime.progress("Estimating the number of classes", len(tried), max(USUALLY_TRIED, len(tried) + 1))
-
-    report()
-    return estimate_k(
-        x[own],
-        images.labels[own],
-        k_min=bounds[0],
-        k_max=bounds[1],
-        method=method,
-        random_state=settings.seed,
-        device=str(processes.device),
-        callback=on_k,
-        known=tuple(tried),
-        group=processes.group,
-    )
 
 
 def cluster(

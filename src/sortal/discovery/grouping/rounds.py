@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.config import Rounds
-from sortal.discovery.grouping.clusters import bounds_of_k, estimated_k, fit, rows_of
+from sortal.discovery.grouping.choose_k import bounds_of_k, estimated_k
+from sortal.discovery.grouping.clusters import fit, rows_of
 from sortal.discovery.job import Job
 from sortal.discovery.results import add_to_means
 from sortal.images.image_set import ImageSet
