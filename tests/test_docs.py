@@ -152,7 +152,7 @@ def test_what_pages_count_is_what_there_is() -> None:
     """Every "N presets", "N commands" and the like: a number on a page that the code also has."""
     from sortal.config import Discovery, Reading, Training
     from sortal.exchange.export import EXPORT_FORMATS
-    from sortal.images.datasets import NAMES
+    from sortal.images.datasets import DATASET_NAMES
     from sortal.research.benchmark.presets import DATASET_TITLES, METHOD_TITLES, PRESETS
 
     there = {
@@ -163,7 +163,7 @@ def test_what_pages_count_is_what_there_is() -> None:
         "methods": {len(METHOD_TITLES)},
         "settings": {len(fields(record)) for record in (Discovery, Reading, Training)},
         "paper's data sets": {len(DATASET_TITLES)},
-        "data sets": {len(DATASET_TITLES), len(NAMES)},
+        "data sets": {len(DATASET_TITLES), len(DATASET_NAMES)},
     }
     counted = r"\b(\d+|" + "|".join(WORDS) + r")\s+(" + "|".join(there) + r")\b"
     found = []

@@ -31,9 +31,11 @@ def run() -> int:
         code = main()
     except KeyboardInterrupt:  # another signal came while the first was being answered
         code = INTERRUPTED
-    finally:
+    try:
         for number in ours:
             signal.signal(number, _end)
+    except KeyboardInterrupt:  # yet another, just before there was nothing left to save
+        code = INTERRUPTED
     if code == INTERRUPTED:  # unloading libraries takes a second, in which a signal would be the end of the process
         for stream in filter(None, (sys.stdout, sys.stderr)):
             with suppress(OSError, ValueError):

@@ -34,7 +34,7 @@ def words_of(name: str, trial: Trial) -> Words:
         "benchmark": ("benchmark", "presets"),
         "check": ("check", images, "--workers", "1"),
         "sample": ("sample", "digits", out / "digits"),
-        "demo": ("demo", "--out", out / "demo", "--epochs", "1", "--device", "cpu"),
+        "demo": ("demo", "--out", out / "demo", "--epochs", "0", "--k", "8", "--device", "cpu"),
     }
     return lines[name]
 

@@ -20,8 +20,6 @@ from support.processes import run_two
 from support.rounding import rounding
 
 from sortal import SemiSupervisedKMeans, estimate_k
-from sortal.clustering.fitting import best_restart
-from sortal.clustering.lloyd import RestartResult
 from sortal.clustering.points import BUDGET
 from sortal.metrics import accuracy, ari
 
@@ -211,18 +209,6 @@ def test_rounding_does_not_choose_among_equal_restarts() -> None:
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(len(x))
         assert clone(model).fit(x[order], labels[order]).labels_.tolist() == first.labels_[order].tolist()
-
-
-def test_restarts_that_differ_in_the_last_digits_are_equal_wherever_these_are() -> None:
-    """A seed must not give other numbers of clusters where rounding crosses a border between two digits."""
-    nothing = torch.empty(0)
-    for spread in np.linspace(-3, 3, 61):  # in units of what counts as equal
-        ended = [
-            RestartResult(restart, nothing, nothing, nothing, spread + off, 1)
-            for restart, off in ((2, -1e-6), (0, 5.0), (1, 1e-6))
-        ]
-        assert best_restart(ended, 1.0).restart == 1
-        assert best_restart(ended[:2], 1.0).restart == 2
 
 
 def test_the_precision_of_the_caller_is_ignored_and_restored() -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from support.benchmarks import SIZES, refused
 
-from sortal.images.datasets import NAMES, load
+from sortal.images.datasets import DATASET_NAMES, load
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DATASET_NAMES)
 def test_train_and_test_contain_their_splits_and_number_classes_alike(name: str, roots: dict[str, Path]) -> None:
     n_classes, old, n_train, n_test = SIZES[name]
     train, test = load(name, roots[name], fraction=1.0), load(name, roots[name], part="test")

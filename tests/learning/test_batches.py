@@ -11,17 +11,17 @@ from scipy import stats
 
 from sortal.learning.batches import Draws, draw
 
-Mask = NDArray[np.bool_]
+ViewMask = NDArray[np.bool_]
 
 
-def drawn(labelled: Mask, *, batch_size: int = 32, balanced: bool = True, seed: int = 0, epoch: int = 0) -> Draws:
+def drawn(labelled: ViewMask, *, batch_size: int = 32, balanced: bool = True, seed: int = 0, epoch: int = 0) -> Draws:
     rows = np.arange(len(labelled))
     return draw(rows, labelled, batch_size=batch_size, balanced=balanced, seed=seed, epoch=epoch)
 
 
-def first(n: int, of: int) -> Mask:
-    """Mask the first n rows as labelled."""
-    mask: Mask = np.arange(of) < n
+def first(n: int, of: int) -> ViewMask:
+    """ViewMask the first n rows as labelled."""
+    mask: ViewMask = np.arange(of) < n
     return mask
 
 

@@ -28,8 +28,8 @@ from sortal.learning.token_cache import (
     CachedTokens,
     InputSource,
     LiveViews,
-    Mask,
     TokenPlan,
+    ViewMask,
     cache_tokens,
     plan_tokens,
 )
@@ -268,7 +268,7 @@ def test_processes_divide_live_views_equally(size: int) -> None:
     assert_streams_join(LiveViews(trunk, store, flip=True, seed=7), parts, draws)
 
 
-def assert_streams_join(whole: InputSource, parts: Sequence[tuple[InputSource, Mask]], draws: Draws) -> None:
+def assert_streams_join(whole: InputSource, parts: Sequence[tuple[InputSource, ViewMask]], draws: Draws) -> None:
     streams = [list(source.stream(draws, 3, mask)) for source, mask in parts]
     for at, wanted in enumerate(whole.stream(draws, 3)):
         joined = torch.zeros_like(wanted)

@@ -31,7 +31,7 @@ from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
 
 Where = Literal["device", "memory", "file"]
-Mask = NDArray[np.bool_]
+ViewMask = NDArray[np.bool_]
 TOKENS_AT_ONCE = 256  # crops per batch
 DISK_MARGIN = 2**28  # bytes to leave free on the disk
 TOKENS, TOKEN_MARK = "tokens.bf16", "tokens.json"
@@ -111,13 +111,13 @@ class LiveViews:
     seed: int
     share: tuple[int, int] = (0, 1)  # number of this process, and of all processes, among which batches are divided
 
-    def chosen(self, draws: Draws) -> Mask:
+    def chosen(self, draws: Draws) -> ViewMask:
         """Return the mask (steps, batch_size) of the images whose views this process computes: an equal share."""
         (rank, size), n = self.share, draws.rows.shape[1]
         at = np.arange(n)
         return np.broadcast_to((at >= n * rank // size) & (at < n * (rank + 1) // size), draws.rows.shape)
 
-    def stream(self, draws: Draws, epoch: int, chosen: Mask | None = None) -> Iterator[Tensor]:
+    def stream(self, draws: Draws, epoch: int, chosen: ViewMask | None = None) -> Iterator[Tensor]:
         """Yield the tail's inputs of each step, first views of all images, then second views; only those `chosen`."""
         size, keys = self.trunk.backbone.spec.image_size, views.content_keys(self.store)
         draw = partial(views.random_crops, self.store, keys, size=size, flip=self.flip, seed=self.seed, epoch=epoch)
@@ -138,11 +138,11 @@ class CachedTokens:
     device: torch.device  # to stream to
     mapped: NDArray[np.int16] | None = None  # the file that the tokens are in
 
-    def chosen(self, draws: Draws) -> Mask:
+    def chosen(self, draws: Draws) -> ViewMask:
         """Return the mask (steps, batch_size) of the images that have tokens here, not in another process."""
         return self.slot[draws.rows] >= 0
 
-    def stream(self, draws: Draws, epoch: int, chosen: Mask | None = None) -> Iterator[Tensor]:
+    def stream(self, draws: Draws, epoch: int, chosen: ViewMask | None = None) -> Iterator[Tensor]:
         """Yield the same as `LiveViews.stream`, from cached views."""
         n_views = self.tokens.shape[1]
         flat = self.tokens.flatten(0, 1)
@@ -169,7 +169,7 @@ class CachedTokens:
 InputSource = LiveViews | CachedTokens
 
 
-def _by_step(views_of: Iterable[RowNumbers], chosen: Mask | None) -> Iterator[RowNumbers]:
+def _by_step(views_of: Iterable[RowNumbers], chosen: ViewMask | None) -> Iterator[RowNumbers]:
     """Yield the entries of each step: those of first views, then those of second views; only those `chosen`."""
     for step, (first, second) in enumerate(zip(*views_of, strict=True)):
         which = slice(None) if chosen is None else chosen[step]

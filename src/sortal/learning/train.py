@@ -27,7 +27,7 @@ from sortal.learning.health import Failure, Probe
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, TrainingStep, schedule
-from sortal.learning.token_cache import Budget, InputSource, Mask, SharedTokens, TokenPlan
+from sortal.learning.token_cache import Budget, InputSource, SharedTokens, TokenPlan, ViewMask
 from sortal.learning.training_inputs import TrainingInputs
 from sortal.learning.training_state import TrainingState
 from sortal.learning.validation import Validation
@@ -328,7 +328,7 @@ class Trainer:
         return p.result(self.steps * self.config.batch_size)
 
 
-def _places(chosen: Mask | None, steps: int) -> Iterable[Tensor | None]:
+def _places(chosen: ViewMask | None, steps: int) -> Iterable[Tensor | None]:
     """Return the places of a process's views in each step's batch; `chosen` (steps, images) masks its images."""
     if chosen is None:
         return [None] * steps

@@ -108,11 +108,11 @@ class _Task:
     first: int = 0  # how much was done when it began
     since: float = field(default_factory=monotonic)
 
-    def after(self, what: str, done: int, total: int) -> "_Task":
-        """Return the task after a report, which may be the first one of another task."""
+    def report(self, what: str, done: int, total: int) -> None:
+        """Take in a report, which may be the first one of another task."""
         if what != self.what:
-            return _Task(what, done, total, first=done)
-        return _Task(what, done, total, self.first, self.since)
+            self.what, self.first, self.since = what, done, monotonic()
+        self.done, self.total = done, total
 
     def __str__(self) -> str:
         if not self.total:
@@ -147,8 +147,8 @@ def _line(first: str) -> Iterator[Progress]:
     task, drawn = _Task(first), 0.0
 
     def show(what: str, done: int, total: int) -> None:
-        nonlocal task, drawn
-        task = task.after(what, done, total)
+        nonlocal drawn
+        task.report(what, done, total)
         if monotonic() - drawn >= REDRAW_EVERY:
             drawn = monotonic()
             full = "█" * (BAR_WIDTH * done // total if total else 0)
@@ -166,17 +166,13 @@ def _lines(first: str) -> Iterator[Progress]:
     """Print a line from time to time, also while nothing is reported."""
     task, ended = _Task(first), Event()
 
-    def show(what: str, done: int, total: int) -> None:
-        nonlocal task
-        task = task.after(what, done, total)
-
     def work() -> None:
         while not ended.wait(LINE_EVERY):
             say(f"sortal: {task}")
 
     Thread(target=work, name="progress", daemon=True).start()
     try:
-        yield show
+        yield task.report
     finally:
         ended.set()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 from unicodedata import category
 
-LONGEST_NAME = 300  # characters of a name
+LONGEST_READABLE = 300  # characters of a name
 
 
 def plain(text: object, keep: Callable[[str], bool] = str.isprintable) -> str:
@@ -22,7 +22,7 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def readable(text: object, longest: int = LONGEST_NAME) -> str:
+def readable(text: object, longest: int = LONGEST_READABLE) -> str:
     """Return a name for a page: control characters and bytes that are not UTF-8 escaped, a long name shortened."""
     return shorten(plain(text, lambda each: category(each) not in ("Cc", "Cs")), longest)
 

@@ -35,7 +35,6 @@ from sortal.discovery.grouping.rounds import (
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
-from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.losses import divergence
 from sortal.learning.methods import Sortal
 from sortal.learning.train import Trainer
@@ -275,19 +274,6 @@ def test_epochs_of_classifiers_that_bounds_forbid_go_to_the_refinement(
         run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
     assert [trainer.config.epochs for (trainer,) in trained] == [4, 1, 3]
     assert run.k.k == len(tiny.OLD)
-
-
-def test_a_classifier_starts_at_random_where_a_cluster_is_empty() -> None:
-    centres = np.zeros((3, 512), np.float32)
-    centres[0, 0], centres[2, 1] = 5, 0.1
-    made = [
-        Sortal(load_backbone("convnet", seed=0), [0], np.ones(3), Rounds(hidden=16), centres=at, seed=1)
-        for at in (centres, None)
-    ]
-    started, random = (method.categories.weight.detach() for method in made)
-    assert torch.equal(started[1], random[1])
-    assert torch.equal(started[0], torch.eye(512)[0])
-    assert torch.equal(started[2], torch.eye(512)[1])
 
 
 def test_without_training_the_rule_for_k_is_the_papers(tmp_path: Path) -> None:

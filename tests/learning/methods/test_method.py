@@ -1,8 +1,6 @@
-"""Methods: GCD's losses by hand and its constants, and the properties that all methods share."""
+"""Methods: the properties that all of them share."""
 
-import json
-from dataclasses import asdict, fields, replace
-from math import exp, log
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,106 +14,17 @@ from support.tiny_methods import batch_of, convnet, double_precision, inputs_of,
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import Contrast, Discovery, Losses, Recipe, Swaps, Training
+from sortal.config import Contrast, Discovery, Losses, Swaps
 from sortal.discovery.defaults import recipe_for
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.batches import Batch
 from sortal.learning.features import extract
-from sortal.learning.methods import METHOD_CLASSES, Contrastive, Method, RankStats, SimGcd, Uno, make
+from sortal.learning.methods import METHOD_CLASSES, Method
 from sortal.learning.train import train
 from sortal.metrics import accuracy
 
 SMALL = Contrast(hidden=16, bottleneck=8, prototypes=40)
-
-
-def method_of(config: Contrast = SMALL) -> Contrastive:
-    return Contrastive(convnet(), config)
-
-
-# GCD
-
-
-def test_the_two_losses_by_hand() -> None:
-    # Images at 0° and at 180°, both views in one place, and an unlabelled one whose views are at 90° and at 270°.
-    # Unsupervised, τ = 1: views of the first two have e for the partner, 2 e^−1 for the opposite and 2 for the rest;
-    # those of the third e^−1 for the partner and 4 for the rest. Supervised, τ = 1/2: e² for the partner, 2 e^−2.
-    outputs = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [0.0, -1.0]])
-    unsupervised = (4 * (log(exp(1) + 2 * exp(-1) + 2) - 1) + 2 * (log(exp(-1) + 4) + 1)) / 6
-    supervised = log(exp(2) + 2 * exp(-2)) - 2
-    config = Contrast(hidden=4, bottleneck=2, supervised_temperature=0.5)
-    assert values(method_of(config).losses(batch_of(outputs, [0, 1, -1]))) == {
-        "unsupervised": pytest.approx(0.65 * unsupervised, abs=1e-6),
-        "supervised": pytest.approx(0.35 * supervised, abs=1e-6),
-    }
-
-
-CHANGES: dict[str, tuple[Any, str]] = {  # another value, and the results that depend on it
-    "temperature": (0.5, "unsupervised"),
-    "supervised_temperature": (0.5, "supervised"),
-    "supervised_weight": (0.5, "unsupervised supervised"),
-    "hidden": (24, "shapes unsupervised supervised"),
-    "bottleneck": (12, "shapes unsupervised supervised"),
-    "output": ("bottleneck", "shapes unsupervised supervised"),
-    "prototypes": (30, "shapes unsupervised supervised"),
-}
-
-
-def what_it_does(config: Contrast) -> dict[str, Any]:
-    method = method_of(config)
-    losses = values(method.losses(a_batch(method, [-1, 0, 1, -1, 0, 1])))
-    shapes = {name: tuple(value.shape) for name, value in method.head.named_parameters()}
-    return {"shapes": shapes, **losses}
-
-
-@pytest.mark.parametrize("name", [each.name for each in fields(Contrast)])
-def test_each_constant_changes_the_right_results(name: str) -> None:
-    value, changed = CHANGES[name]
-    base = replace(SMALL, output="prototypes")
-    before, after = what_it_does(base), what_it_does(replace(base, **{name: value}))
-    assert " ".join(part for part in before if before[part] != after[part]) == changed
-
-
-@pytest.mark.parametrize(("output", "width"), [("bottleneck", 8), ("prototypes", 40)])
-def test_outputs_are_those_of_the_head(output: Any, width: int) -> None:
-    method = method_of(replace(SMALL, output=output))
-    inputs = inputs_of(method, 12)
-    outputs = method(inputs)
-    assert outputs.shape == (12, width)
-    assert torch.equal(outputs, method.head(method.backbone.tail(inputs)))
-    assert Contrastive(convnet()).config == Contrast()
-
-
-# Names and settings
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("gcd", Contrastive), ("rankstats", RankStats), ("simgcd", SimGcd), ("uno", Uno)]
-)
-def test_a_recipe_makes_its_method(name: str, kind: type[Method]) -> None:
-    method, again, other = small(name, seed=0), small(name, seed=0), small(name, seed=1)
-    assert type(method) is METHOD_CLASSES[name] is kind
-    assert method.config == tiny_methods.IN_SMALL[name]
-    assert method.settings() == {"name": kind.__name__, **asdict(tiny_methods.IN_SMALL[name])}
-    assert json.loads(json.dumps(method.settings())) == method.settings()
-    starts = [{key: value for key, value in state(each).items() if "backbone" not in key} for each in (method, again)]
-    assert all(torch.equal(value, starts[1][key]) for key, value in starts[0].items())
-    drawn = [key for key, value in starts[0].items() if value.is_floating_point() and value.any()]
-    assert drawn
-    for key in drawn:
-        assert not torch.equal(starts[0][key], state(other)[key]), key
-    if name != "gcd":
-        assert method.get_buffer("known").tolist() == [0, 1]
-
-
-def test_kmeans_is_not_a_training_method() -> None:
-    recipe = Recipe(method="kmeans", training=Training(), losses=None, clustering="semi-supervised", estimate_on="raw")
-    with pytest.raises(ValueError, match="kmeans is not trained"):
-        make(recipe, convnet(), k=3, known=[])
-
-
-# Properties of every method
-
 KINDS: dict[str, tuple[str, Losses | None]] = {
     **{name: (name, None) for name in METHOD_CLASSES},
     "gcd with prototypes": ("gcd", replace(SMALL, output="prototypes")),

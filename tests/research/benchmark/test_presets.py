@@ -106,7 +106,7 @@ def test_recipes_differ_as_in_the_papers() -> None:
         ours = preset.recipe.method == "sortal"
         paper = replace(TRAININGS[preset.recipe.method], views=None)
         assert preset.recipe.training == (replace(paper, views="auto", **ROBUST) if ours else paper)
-        assert preset.dataset == name.split("/")[1] in datasets.NAMES
+        assert preset.dataset == name.split("/")[1] in datasets.DATASET_NAMES
         if isinstance(losses, Contrast):
             assert losses.output == "prototypes"
             assert losses.supervised_weight == {"3": 0, "4": 1}.get(name[-1], 0.35)

@@ -98,7 +98,7 @@ def test_hostile_names_are_escaped_everywhere() -> None:
     names = [category["name"] for category in data_of(html)["categories"]]
     assert names[:4] == [*HOSTILE[:4]]
     assert names[5:] == [r"one\ntwo\x00" + "\u2028three", r"\xff bytes", HOSTILE[7]]
-    assert len(names[4]) == text.LONGEST_NAME
+    assert len(names[4]) == text.LONGEST_READABLE
 
 
 def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:

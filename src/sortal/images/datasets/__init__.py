@@ -23,7 +23,7 @@ DATASET_READERS: dict[str, Callable[[Path], PublishedDataset]] = {
     "fgvc_aircraft": image_trees.read_aircraft,
     "herbarium19": image_trees.read_herbarium,
 }
-NAMES = tuple(DATASET_READERS)
+DATASET_NAMES = tuple(DATASET_READERS)
 SplitPart = Literal["train", "test"]
 FOLDER = "folder"  # the name of a benchmark made from a user's folder
 
@@ -35,7 +35,7 @@ def label(name: str, root: str | os.PathLike[str]) -> str:
     own = Path(root).resolve().name
     if not own:
         raise InputError(f"root must be a folder with a name, got {os.fspath(root)!r}.")
-    return f"{own}-{FOLDER}" if own in NAMES else own
+    return f"{own}-{FOLDER}" if own in DATASET_NAMES else own
 
 
 def load(
@@ -52,7 +52,7 @@ def load(
     class folders in train and test. Without these, every fifth image of a class belongs to the test split.
     """
     if name not in (*DATASET_READERS, FOLDER):
-        raise InputError(f"The data set must be one of {', '.join((*NAMES, FOLDER))}, got {name!r}.")
+        raise InputError(f"The data set must be one of {', '.join((*DATASET_NAMES, FOLDER))}, got {name!r}.")
     if part not in ("train", "test"):
         raise InputError(f"part must be 'train' or 'test', got {part!r}.")
     folder = Path(root)

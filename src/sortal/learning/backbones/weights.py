@@ -19,9 +19,9 @@ from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones.names import check_file
 from sortal.system.regular_files import open_regular, openable
 
-State = dict[str, Tensor]
+StateDict = dict[str, Tensor]
 
-LONGEST_NAME = 200  # characters of a name in a message
+LONGEST_KEY = 200  # characters of a name in a message
 MOST_WRAPPERS = 10  # wrappers around weights
 ARCHIVE_SLACK = 2**26  # bytes that an archive may unpack to beyond its size
 
@@ -39,7 +39,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read(path: str | os.PathLike[str]) -> State:
+def read(path: str | os.PathLike[str]) -> StateDict:
     """Read the named tensors of a file, without the prefixes of wrappers; never runs code from the file."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -61,7 +61,7 @@ def read(path: str | os.PathLike[str]) -> State:
     for key, value in state.items():
         if problem := _problem_of(value):
             raise InputError(
-                f"The weights in {str(path)!r} must be plain numbers, but {quoted(key, LONGEST_NAME)} is {problem}."
+                f"The weights in {str(path)!r} must be plain numbers, but {quoted(key, LONGEST_KEY)} is {problem}."
             )
     return state
 
@@ -91,7 +91,7 @@ def check_header(path: Path) -> None:
         raise InputError(f"The weights file {str(path)!r} is damaged: {error}.") from error
 
 
-def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
+def fill(net: nn.Module, state: StateDict, *, name: str, origin: str) -> None:
     """Load weights into a timm network, which they must match exactly; position embeddings are resampled."""
     state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     state = {key: value for key, value in _translate(net, state).items() if not EXTRA.match(key)}
@@ -101,7 +101,7 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
     unexpected = sorted(state.keys() - own.keys())
     both = (("missing", missing), ("unexpected", unexpected))
     problems = [f"{len(keys)} {what}: {listing(keys)}" for what, keys in both if keys] or [
-        f"{quoted(key, LONGEST_NAME)} must have shape {tuple(own[key].shape)}, got {tuple(value.shape)}"
+        f"{quoted(key, LONGEST_KEY)} must have shape {tuple(own[key].shape)}, got {tuple(value.shape)}"
         for key, value in state.items()
         if value.shape != own[key].shape
     ][:1]
@@ -111,7 +111,7 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
             Remedy("name the architecture of the file", backbone=...),
         )
     for key, value in state.items():
-        shown = quoted(key, LONGEST_NAME)
+        shown = quoted(key, LONGEST_KEY)
         if value.is_floating_point() != own[key].is_floating_point():
             raise InputError(
                 f"The weights in {origin} must match {name}: {shown} must be {own[key].dtype}, got {value.dtype}."
@@ -164,11 +164,11 @@ def _safe_types() -> list[Any]:
 def _explain(error: str) -> str:
     """Replace torch's message, which recommends running the file's code."""
     if wanted := re.search(r"GLOBAL (\S+)", error):
-        return f"it needs {quoted(wanted[1], LONGEST_NAME)[1:-1]}"
+        return f"it needs {quoted(wanted[1], LONGEST_KEY)[1:-1]}"
     return "it is a TorchScript program" if "TorchScript" in error else "it is damaged or has another format"
 
 
-def _unwrap(content: Any) -> State:
+def _unwrap(content: Any) -> StateDict:
     if not isinstance(content, Mapping):
         return {}
     for _ in range(MOST_WRAPPERS):  # a pickle may contain itself
@@ -178,7 +178,7 @@ def _unwrap(content: Any) -> State:
     return {BLOCK_GROUP.sub(r"blocks.\1.", WRAPPERS.sub("", key)): value for key, value in state.items()}
 
 
-def _translate(net: nn.Module, state: State) -> State:
+def _translate(net: nn.Module, state: StateDict) -> StateDict:
     """Let timm translate the names of other projects and resample position embeddings."""
     from timm.models import eva, vision_transformer
 

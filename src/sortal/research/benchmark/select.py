@@ -27,7 +27,7 @@ def choose(
     it is named after that.
     """
     (overrides,) = from_keywords(changes, Overrides)
-    known = (*datasets.NAMES, datasets.FOLDER)
+    known = (*datasets.DATASET_NAMES, datasets.FOLDER)
     if dataset is not None and dataset not in known:
         own = Remedy("for your own folder, use the data set named folder", root=...)
         raise InputError(f"The data set must be one of {', '.join(known)}, got {dataset!r}.", own)

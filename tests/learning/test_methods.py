@@ -1,0 +1,37 @@
+"""Methods by name: what a recipe makes."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+import torch
+from support import tiny_methods
+from support.tiny_methods import convnet, small, state
+
+from sortal.config import Recipe, Training
+from sortal.learning.methods import METHOD_CLASSES, Contrastive, Method, RankStats, SimGcd, Uno, make
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("gcd", Contrastive), ("rankstats", RankStats), ("simgcd", SimGcd), ("uno", Uno)]
+)
+def test_a_recipe_makes_its_method(name: str, kind: type[Method]) -> None:
+    method, again, other = small(name, seed=0), small(name, seed=0), small(name, seed=1)
+    assert type(method) is METHOD_CLASSES[name] is kind
+    assert method.config == tiny_methods.IN_SMALL[name]
+    assert method.settings() == {"name": kind.__name__, **asdict(tiny_methods.IN_SMALL[name])}
+    assert json.loads(json.dumps(method.settings())) == method.settings()
+    starts = [{key: value for key, value in state(each).items() if "backbone" not in key} for each in (method, again)]
+    assert all(torch.equal(value, starts[1][key]) for key, value in starts[0].items())
+    drawn = [key for key, value in starts[0].items() if value.is_floating_point() and value.any()]
+    assert drawn
+    for key in drawn:
+        assert not torch.equal(starts[0][key], state(other)[key]), key
+    if name != "gcd":
+        assert method.get_buffer("known").tolist() == [0, 1]
+
+
+def test_kmeans_is_not_a_training_method() -> None:
+    recipe = Recipe(method="kmeans", training=Training(), losses=None, clustering="semi-supervised", estimate_on="raw")
+    with pytest.raises(ValueError, match="kmeans is not trained"):
+        make(recipe, convnet(), k=3, known=[])

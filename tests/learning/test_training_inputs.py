@@ -1,0 +1,74 @@
+"""The inputs of training: cached tokens where they fit, shared by several runs, or live views."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.stores import small_store
+from support.tiny_run import LARGE, a_transformer, settings
+
+from sortal.errors import InputError
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, SharedTokens
+from sortal.learning.training_inputs import TrainingInputs
+from sortal.system.device import Compute
+from sortal.system.distributed import launch
+from sortal.system.progress import Runtime
+
+ROOM, NOWHERE = Budget(memory=10**8), Budget(memory=0)
+
+
+def inputs(backbone: Backbone, budget: Budget, notes: list[str], **changes: Any) -> TrainingInputs:
+    made = TrainingInputs(
+        backbone,
+        small_store(6, LARGE),
+        np.arange(6),
+        "content",
+        settings(),
+        launch("cpu"),
+        None,
+        budget,
+        None,
+        Runtime(device="cpu", note=notes.append),
+    )
+    return replace(made, **changes)
+
+
+def encoder(backbone: Backbone) -> FrozenEncoder:
+    return FrozenEncoder(backbone, Compute(backbone.device))
+
+
+def test_views_are_cached_where_they_fit_and_live_where_they_do_not() -> None:
+    backbone, notes = a_transformer().backbone, list[str]()
+    room, none = inputs(backbone, ROOM, notes), inputs(backbone, NOWHERE, notes)
+    assert isinstance(room.make(encoder(backbone), room.plan(3, resumed=False)), CachedTokens)
+    assert isinstance(none.make(encoder(backbone), none.plan(3, resumed=False)), LiveViews)
+    assert (room.views, none.views) == (3, None)
+    assert [note.partition(": ")[0] for note in notes] == ["3 views of 6 images"] * 2
+    assert room.plan(None, resumed=False) is None
+    with pytest.raises(InputError, match=r"started with 3 cached views per image .* no longer fit the budget"):
+        none.plan(3, resumed=True)
+
+
+def test_runs_share_tokens_unless_something_that_determines_them_differs(tmp_path: Path) -> None:
+    backbone, shared = a_transformer().backbone, SharedTokens(tmp_path)
+    made = []
+    for changes in ({}, {}, {"content": "other"}):
+        one = inputs(backbone, ROOM, [], shared=shared, **changes)
+        plan = one.plan(3, resumed=False)
+        made.append(one.make(encoder(backbone), plan))
+        assert one.kept_crops(plan) is shared.centre is not None
+    assert made[0] is made[1]
+    assert made[1] is not made[2] is shared.tokens
+
+
+def test_tokens_of_centre_crops_get_what_the_planned_ones_leave() -> None:
+    backbone = a_transformer().backbone
+    one = inputs(backbone, ROOM, [])
+    plan = one.plan(3, resumed=False)
+    assert plan is not None
+    assert one.kept_crops(plan).limit == 10**8 - plan.bytes
+    assert one.kept_crops(None).limit == 10**8
