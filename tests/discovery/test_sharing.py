@@ -22,12 +22,10 @@ from sortal.cli import app
 from sortal.discovery.prediction import predict, redraw
 from sortal.exchange.export import EXPORT_FORMATS, export
 from sortal.exchange.importing import import_annotations
-from sortal.exchange.naming import folder_names, shared_command
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.research.figures import draw
 from sortal.reviews.loading import load_run
-from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 
 HIDDEN, HOST, USER = "Zx-unmistakable-9f4", "zx-host-71c", "zx-user-38b"
@@ -206,17 +204,6 @@ def test_label_studio_finds_the_images_below_its_document_root(shared: Shared, t
 # Names
 
 
-def test_folders_are_named_by_as_little_as_tells_them_apart() -> None:
-    def named(*folders: str | None) -> list[str]:
-        return folder_names([ImageSource(folder=each, images=1, paths={}) for each in folders])
-
-    assert named("/home/ann/photos") == ["photos"]
-    assert named("/home/ann/photos", "/data/more/") == ["photos", "more"]
-    assert named("/home/ann/photos", "/data/photos") == ["ann/photos", "data/photos"]
-    assert named("/a/photos", "/a/photos", "/b") == ["photos", "photos", "b"]
-    assert named(None, "/a") == ["", "a"]
-
-
 def test_absolute_names_become_relative_to_the_folder_of_the_images(shared: Shared, tmp_path: Path) -> None:
     """Names in a table of labels, or in a list of files, may be absolute."""
     files = [str(shared.images / "unlabelled" / name) for name in sorted(os.listdir(shared.images / "unlabelled"))[:12]]
@@ -234,11 +221,3 @@ def test_absolute_names_become_relative_to_the_folder_of_the_images(shared: Shar
     assert names == [os.path.basename(file) for file in images.files]
     read = read_images(shared.images / "unlabelled", labels=tmp_path / "t.csv", unlisted="ignore")
     assert np.array_equal(read.labels, images.labels)
-
-
-def test_commands_keep_the_last_parts_of_absolute_paths() -> None:
-    line = "sortal discover /home/ann/photos '/x/my labels' --out runs/a --k 3"
-    assert shared_command(f"{line}\nsortal predict runs/a more") == (
-        "sortal discover photos 'my labels' --out runs/a --k 3\nsortal predict runs/a more"
-    )
-    assert shared_command("discover(...) with 'the settings") == "discover(...) with 'the settings"

@@ -253,29 +253,6 @@ def test_an_import_that_was_undone_can_be_repeated(run: Run, tmp_path: Path) -> 
     assert actions(import_annotations(run.folder, file)) == actions(first) == [Accept(images=contents(run, 2))]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("x.json", b"{", "is not valid JSON"),
-        ("x.json", b'{"images": []}', "must be a JSON or JSON-MIN export"),
-        ("x.json", b"[1]", "must be a JSON or JSON-MIN export"),
-        ("x.json", b'[{"data": 3}]', "is damaged"),
-        ("x.json", b'[{"data": {}, "annotations": [{"result": [{"type": "choices"}]}]}]', "is damaged"),
-        ("x.csv", b"file_name,label\na,b\n", "must be one that `sortal export` wrote"),
-        ("x.txt", b"", "is not valid JSON"),
-    ],
-)
-def test_other_files_are_refused_and_nothing_is_written(
-    run: Run, tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    others = ((tmp_path / "none.json", "cannot be read"), (tmp_path, "must contain"))
-    for file, why in ((tmp_path / name, message), *others):
-        with pytest.raises(InputError, match=why):
-            import_annotations(run.folder, file)
-    assert not (run.folder / DECISIONS).exists()
-
-
 def test_a_name_that_cannot_be_one_stops_the_import_before_anything_is_written(run: Run, tmp_path: Path) -> None:
     tasks = tasks_of(run, tmp_path)
     tasks[2]["annotations"], tasks[3]["annotations"] = [choose("new 1")], [choose("x" * 300)]

@@ -68,7 +68,7 @@ def import_annotations(
     """
     folder = run.folder if isinstance(run, Run) else Path(run)
     if by is not None and not by.strip():
-        raise InputError("The name of who annotated must not be empty.")
+        raise InputError("The name of the annotator must not be empty.")
     check_run(folder)
     found = read_annotations(Path(file))
     with locked_run(folder, raw=True) as raw:

@@ -107,7 +107,7 @@ def _root(request: Request, paths: Sequence[str]) -> tuple[str, list[str]]:
             "Label Studio shows images below one folder, but those of this run are on several drives.",
             Remedy("export them as folders first", format="folders", how="copy"),
         ) from None
-    if len(folders) > 1 and _tells_all(root) and not request.absolute_paths:
+    if len(folders) > 1 and _reveals_all(root) and not request.absolute_paths:
         raise InputError(
             f"The images of this run are in folders that only {root!r} contains, so tasks must name them by their "
             "absolute paths.",
@@ -128,7 +128,7 @@ def _folders(request: Request, paths: Sequence[str]) -> list[str]:
     return [os.path.commonpath([os.path.dirname(path) for path in paths])]
 
 
-def _tells_all(root: str) -> bool:
-    """Tell whether names relative to a folder are as good as absolute ones: it is the top, or where homes are."""
+def _reveals_all(root: str) -> bool:
+    """Tell whether names relative to a folder reveal as much as absolute ones: it is the root, or contains homes."""
     home = Path.home()
     return Path(root) == Path(Path(root).anchor) or (home != Path(root) and home.is_relative_to(root))

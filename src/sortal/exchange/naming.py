@@ -1,4 +1,4 @@
-"""Names in files that people share: of images, folders and commands, without where they are on this computer."""
+"""Names of images, folders and commands in files that people share, without their location on this computer."""
 
 import ntpath
 import os

@@ -1,4 +1,4 @@
-"""The health check: which images are unreadable, duplicated or unusual. It comes out of packing, or runs alone."""
+"""The health check: which images are unreadable, duplicated or unusual. It follows from packing, or runs alone."""
 
 import base64
 from collections.abc import Iterable, Sequence

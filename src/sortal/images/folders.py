@@ -52,15 +52,15 @@ def is_picture(name: str) -> bool:
 
 
 def unread_pictures(ignored: Sequence[str]) -> list[str]:
-    """Tell which of the files that are ignored are pictures, and what to do about them."""
-    told = []
+    """Name the pictures among the ignored files, and what to do about them."""
+    notes = []
     for extensions, way in ((HEIF_EXTENSIONS, INSTALL), (PICTURES, "save them as JPEG")):
         files = [name for name in ignored if _extension(name) in extensions]
         if files:
             endings = ", ".join(sorted({_extension(name) for name in files}))
             what = f"{plural(len(files), 'picture is', 'pictures are')} ignored, in a format that is not read here"
-            told.append(f"{what} ({endings}): {listing(files)}. To read them, {way}.")
-    return told
+            notes.append(f"{what} ({endings}): {listing(files)}. To read them, {way}.")
+    return notes
 
 
 def _extension(name: str) -> str:

@@ -120,9 +120,9 @@ class Originals:
 
 
 def digest_of(file: BinaryIO, *, copy: BinaryIO | None = None) -> str:
-    """Return the digest of an open file, as far as it reaches by now, as it may be growing; also write it to `copy`.
+    """Return the digest of an open file up to its present length, as it may be growing; also write it to `copy`.
 
-    Empty for one that is larger than any image: it is not read, for it may claim terabytes and hold nothing.
+    A file that is larger than any image is not read, for it may claim terabytes and hold nothing: its digest is empty.
     """
     found, left = hashlib.blake2b(digest_size=DIGEST_SIZE // 2), os.fstat(file.fileno()).st_size
     if left > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""Parquet tables of anybody, read in a process of their own: a few bytes of such a file may stand for gigabytes.
+"""Parquet tables from anyone, read in a separate process: a few bytes of such a file may expand to gigabytes.
 
 What it holds is compared with limits while it is read in batches, and the process may have only so much memory.
 """
@@ -21,7 +21,7 @@ LONGEST_CELL = 2**17  # characters of a cell, as in CSV
 FEW_ROWS = 2**18  # that any file may have; a larger one as many as it has bytes
 LITTLE_TEXT, RATIO = 2**26, 64  # bytes of cells that any file may have; a larger one so many times its own
 MEMORY = 2**30  # bytes for reading, where the system can limit it
-CSV = "Save it as CSV."  # in which everything takes as much room as it seems to
+CSV = "Save it as CSV."  # which cannot expand
 
 
 def read(path: Path, columns: Collection[str], needed: Collection[str]) -> tuple[list[str], list[Mapping[str, object]]]:
@@ -60,7 +60,7 @@ def read_batches(path: PathOrPixels, options: JsonObject) -> Conversation:
         limit, _ = byte_sizes(MEMORY, 0)
         return {"problem": f"needs more than {limit} of memory to be read. {CSV}"}
     except UnicodeDecodeError:
-        return {"problem": "must have UTF-8 text in its cells, unlike here. Save it as CSV in UTF-8."}
+        return {"problem": "must have UTF-8 text in its cells, but has other bytes. Save it as CSV in UTF-8."}
     except (pyarrow.ArrowException, OSError) as error:
         return {"problem": f"cannot be read as Parquet: {str(error).rstrip('.')}."}
     return {"header": header}
@@ -135,7 +135,7 @@ def _check(rows: int, text: int, size: int) -> None:
 
 
 def _limit_memory() -> None:
-    """Let this process have only so much more memory, if the system can tell how much it has."""
+    """Limit the memory that this process may still allocate, where the system says how much it has."""
     if sys.platform == "linux":
         import resource
 

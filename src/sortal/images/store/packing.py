@@ -1,6 +1,6 @@
 """Packing: read every image once, and store its pixels in the memory-mapped files of a pixel store.
 
-A store is a folder that may hold several image sets under several settings. Each settings have a folder in it with
+A store is a folder that may hold several image sets under several settings. It has a folder for each settings, with
 
     settings.json      the settings
     index.jsonl        the content of every file read; for each content the facts about it and where its pixels are
