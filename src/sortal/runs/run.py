@@ -199,7 +199,7 @@ class Run:
         return image_set(a.files, paths=self.paths(), labels=a.labels, truth=a.truth)
 
     def part(self, rows: NDArray[np.int64]) -> "Run":
-        """Return a run of only these images, in this order and in the same categories."""
+        """Return a run of only the images in `rows`, in this order and in the same categories."""
         a = self.assignments.take(rows)
         sizes = sizes_of(a.category_id)
         categories = tuple(replace(each, size=sizes.get(each.id, 0)) for each in self.categories)

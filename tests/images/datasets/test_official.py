@@ -62,7 +62,7 @@ def test_the_splits_of_classes_are_those_of_the_papers() -> None:
 
 def test_the_split_of_stanford_cars_has_the_published_sizes() -> None:
     """The class sizes in its devkit give the paper's 2.0k labelled and 6.1k unlabelled images."""
-    counts: list[int] = json.loads((Path(__file__).parents[1] / "counts.json").read_text())["stanford_cars"]
+    counts: list[int] = json.loads((Path(__file__).parents[2] / "counts.json").read_text())["stanford_cars"]
     truth = [str(number) for number, count in enumerate(counts) for _ in range(count)]
     files = [str(i) for i in range(len(truth))]
     old = [str(number) for number in read_class_split("stanford_cars").old]
