@@ -112,3 +112,10 @@ def test_each_run_is_found_once_at_any_depth(tmp_path: Path) -> None:
     assert seeds(places[2]) == seeds(places[2] / RECORD_FILE) == [2]
     assert seeds(places[1], link, places[1] / RECORD_FILE, tmp_path / "a" / "b" / ".." / "2") == [1]
     assert seeds(places[0], copy) == [0, 0]  # two files with the same content
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need a right on Windows")
+def test_a_link_to_itself_is_reported(tmp_path: Path) -> None:
+    os.symlink(tmp_path / RECORD_FILE, tmp_path / RECORD_FILE)
+    with pytest.raises(InputError, match=RECORD_FILE):
+        find([tmp_path])

@@ -127,13 +127,13 @@ def _damaged(file: Path, error: Exception) -> InputError:
 
 def find(paths: Iterable[str | os.PathLike[str]]) -> tuple[Record, ...]:
     """Read all records in files, in run folders and anywhere below other folders, each file once."""
-    files: dict[Path, Path] = {}  # by real path
+    files: dict[str, Path] = {}  # by real path
     for path in map(Path, paths):
         below = _below(path) if path.is_dir() else [path]
         if not below:
             raise InputError(f"{A_RUN}; {str(path)!r} contains none. Run sortal benchmark first.")
         for file in below:
-            files.setdefault(file.resolve(), file)
+            files.setdefault(os.path.realpath(file), file)
     if not files:
         raise InputError(f"{A_RUN}, or a folder of such runs; got no path. Name at least one.")
     return tuple(load(file) for file in files.values())
