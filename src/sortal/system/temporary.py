@@ -30,8 +30,9 @@ def temporary_file(here: OpenFolder) -> Iterator[tuple[str, BinaryIO]]:
         with file:
             yield name, file
     except BaseException:
-        if not here.kind(_suffixed(name, OLD_SUFFIX)):
-            here.remove(name)
+        with suppress(OSError):  # two signals may have closed its folder before: the next sweep deletes it
+            if not here.kind(_suffixed(name, OLD_SUFFIX)):
+                here.remove(name)
         raise
 
 
@@ -54,8 +55,9 @@ def temporary_folder(parent: Path, target: str = "") -> Iterator[Path]:
                 here.remove(new)
             if sys.platform == "win32":  # which does not delete open files
                 file.close()
-            if not here.kind(_suffixed(mark, OLD_SUFFIX)):  # else the next sweep brings it back, or deletes it
-                here.remove(mark)
+            with suppress(OSError):
+                if not here.kind(_suffixed(mark, OLD_SUFFIX)):  # else the next sweep brings it back, or deletes it
+                    here.remove(mark)
 
 
 def aside(folder: Path) -> Path:
