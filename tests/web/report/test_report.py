@@ -1,28 +1,24 @@
 """The report: its content, its size, and the escaping of names."""
 
 import base64
-import errno
 import hashlib
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from support.sample_run import HOSTILE, QUICK, place, sample_run
 from support.stores import small_store
 
-from sortal.errors import NoSpaceError, Reason
+from sortal.errors import Reason
 from sortal.images.decoding import Quarantined
 from sortal.runs import projection
 from sortal.runs.facts import ImageSource
 from sortal.runs.projection import Mapper
 from sortal.runs.run import STATUSES
-from sortal.system import cache, text
+from sortal.system import text
 from sortal.system.progress import Runtime
 from sortal.web.report import charts, report, summary
 from sortal.web.report.report import make_report
@@ -125,43 +121,6 @@ def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pyt
     monkeypatch.setattr(report, "CARD_ROOM", 10)
     data = data_of(make_report(run, small_store(600, 56), few))
     assert (data["sheets"], len(data["categories"][0]["typical"])) == ([], 1)
-
-
-def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
-    category = np.repeat([0, 1, 2], [500, 300, 1])
-    distance = np.linspace(1, 0, 801)
-    rows = projection.sample(category, distance, 50, seed=0)
-    assert len(set(rows.tolist())) == 50
-    assert rows[:3].tolist() == [499, 799, 800]
-    assert (projection.sample(category, distance, 50, seed=1) != rows).any()
-    assert sorted(projection.sample(category, distance, 5000, seed=0).tolist()) == [*range(801)]
-
-
-def test_coordinates_fill_the_span_and_are_cached_under_another_name_than_before(tmp_path: Path) -> None:
-    places = np.array([[-1.0, 3.0], [0.0, 3.0], [4.0, 3.0]])
-    seen: list[int] = []
-
-    def placed(x: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
-        seen.append(seed)
-        return places[: len(x)]
-
-    x = np.eye(3, dtype=np.float32)
-    old = tmp_path / f"{cache.key('map', cache.hashed(x), 7)}.json"  # by another method
-    cache.save(old, [[0, 0]] * 3)
-    for _ in range(2):
-        found = projection.coordinates(x, placed, seed=7, folder=tmp_path)
-        assert found.tolist() == [[0, 5000], [2000, 5000], [9999, 5000]]
-    assert seen == [7]
-    assert projection.coordinates(x[:0], placed, seed=7, folder=tmp_path).shape == (0, 2)
-
-
-def test_a_cache_that_cannot_be_written_to_does_not_keep_the_map_from_being_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for problem in (OSError(errno.EACCES, "", "place"), NoSpaceError("no space left")):
-        monkeypatch.setattr(cache, "save", Mock(side_effect=problem))
-        found = projection.coordinates(np.eye(3, dtype=np.float32), place, seed=7, folder=tmp_path)
-        assert found.shape == (3, 2)
 
 
 def test_points_beyond_the_first_have_a_category_and_a_status_but_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
