@@ -220,6 +220,7 @@ class Training(SettingsGroup):
     clip: float | None = _setting(None, above=0)
     views: int | Auto | None = _setting(AUTO, least=2)
     flip: bool = _setting(True)
+    patches: float = _setting(1.0, above=0, most=1)  # share of the patches of a cached view that a step sees
     balanced: bool = _setting(True)  # half of each batch is labelled, in expectation
     validate_every: int = _setting(1, least=1)  # epochs
     chunks: int = _setting(1, least=1)
