@@ -272,12 +272,6 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
             "into a folder named unlabelled, or leave their label empty in the table."
         )
     if settings.k == AUTO:
-        if known < 2:
-            raise InputError(
-                f"Estimating k requires labelled images of at least two classes, got {known}.",
-                Remedy("label some images"),
-                Remedy("give the number of classes", k=...),
-            )
         if settings.k_max < known:
             raise InputError(f"k_max must be at least {known} (the labelled classes), got {settings.k_max}.")
     elif not known <= settings.k <= known + unlabelled:
