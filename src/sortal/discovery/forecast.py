@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, MethodName, Rounds, Training
+from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, Granularity, MethodName, Rounds, Training
 from sortal.discovery import defaults, stages
 from sortal.discovery.grouping.rounds import epochs_of_rounds
 from sortal.discovery.job import Job
@@ -89,6 +89,7 @@ class RunForecast(Forecast):
     classes: int  # known ones
     held_out: int  # labelled images reserved for calibration
     k: int | Auto
+    granularity: Granularity
     method: MethodName
     weights: str
     epochs: int
@@ -146,6 +147,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         classes=len(known),
         held_out=int(stages.held_out(job.images, np.arange(n), settings, np.ones(n, dtype=bool)).sum()),
         k=settings.k,
+        granularity=settings.granularity,
         method=settings.method,
         backbone=backbone.spec.name,
         weights=backbone.source,

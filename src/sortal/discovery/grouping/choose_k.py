@@ -28,14 +28,16 @@ def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoic
     return KChoice(k=settings.k, estimated=False, known=len(images.known))
 
 
-def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
-    """Estimate the number of categories; every k that is tried is cached at once.
+def estimated_k(
+    job: Job, rows: Rows, images: ImageSet, runtime: Runtime, *, bounds: tuple[int, int] | None = None
+) -> KChoice:
+    """Estimate the number of categories, within bounds if given; every k that is tried is cached at once.
 
     Among the ks that are likely on features as they are, choose the one that separates smoothed features best: with
     less noise, more ks can be told apart. Smoothed features alone are not enough, as smoothing draws any few neighbours
     together, so that hundreds of small clusters may look separate.
     """
-    method, bounds = estimator(job.recipe, len(images.known)), bounds_of_k(job.settings, images)
+    method, bounds = estimator(job.recipe, len(images.known)), bounds or bounds_of_k(job.settings, images)
     inputs = "choice", method, *rows.key, cache.hashed(images.labels), *bounds, job.settings.seed
     path = job.cache / "k" / f"{cache.key(*inputs)}.json"
     if (cached := job.processes.by_first(partial(cache.load, path))) is not None:
