@@ -27,7 +27,7 @@ def granular_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime, note: C
     within = bounds_of_wish(wish, usual.k, max(least, 2), most)
     if within is None:
         fewest = f"the known classes, {known}," if known > 1 else "two"
-        limit = f"at most {most:,} are possible" if wish == "finer" else f"{fewest} are the fewest possible"
+        limit = "no more are possible" if wish == "finer" else f"{fewest} are the fewest possible"
         note(f"Categories cannot be {wish} than usual, so their number is {usual.k:,} as without the wish: {limit}.")
         return usual
     found = estimated_k(job, rows, images, runtime, bounds=within)
