@@ -19,6 +19,7 @@ AUTO: Auto = "auto"
 LIVE: Literal["live"] = "live"  # new views every epoch
 Precision = Literal["auto", "bf16", "float32"]
 MethodName = Literal["gcd", "kmeans", "rankstats", "simgcd", "sortal", "uno"]
+Granularity = Literal["finer", "usual", "coarser"]
 Clustering = Literal["semi-supervised", "kmeans", "head"]
 EstimateOn = Literal["raw", "learned"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
@@ -123,6 +124,7 @@ class Discovery(SettingsGroup):
     """How a collection is sorted; "auto" chooses a value that suits the data and the machine, and reports it."""
 
     k: int | Auto = _setting(AUTO, "Number of classes, including the known ones; auto estimates it.", least=1)
+    granularity: Granularity = _setting("usual", "finer or coarser categories than usual, without training again.")
     method: MethodName = _setting(
         "sortal",
         "sortal, gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as is.",
