@@ -170,6 +170,11 @@ def add_to_means(
     return moved, total
 
 
+def means_of(x: Features, clusters: NDArray[np.int64], k: int) -> Features:
+    """Return the mean (k, d) of the features (n, d) in each cluster (n,); 0 for an empty one."""
+    return add_to_means(np.zeros((k, x.shape[1]), np.float32), np.zeros(k, np.int64), clusters, x)[0]
+
+
 def sources_of(job: Job, images: ImageSet) -> tuple[ImageSource, ...]:
     """Return where the images of a job came from: its own folder, then those of images added to the earlier run."""
     own, additions = job.origin.folder, job.earlier.added

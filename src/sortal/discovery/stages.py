@@ -110,9 +110,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         rows = rows_of(job, x)
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = granular_k(job, rows, inputs.shown, runtime, stages.note)
-        if learned.likely and k.interval:  # features trained for one k make others look unlikely
-            k = replace(k, interval=(min(k.interval[0], learned.likely[0]), max(k.interval[1], learned.likely[1])))
+            k = granular_k(job, rows, inputs.shown, runtime, stages.note, counted=learned.counted)
     with stages.stage("clusters", "Clustering") as runtime:
         clusters = _clusters(job, rows, inputs, k, learned, runtime)
     if not job.processes.is_first:

@@ -238,7 +238,15 @@ class Trainer:
         """Take the remaining steps of this epoch; after each, yield the sums over all steps of the epoch so far."""
         p, c, device = self.state.progress, self.config, self.processes.device
         labelled = np.asarray(self.images.labels[self.rows] >= 0)
-        draws = draw(self.rows, labelled, batch_size=c.batch_size, balanced=c.balanced, seed=c.seed, epoch=p.epoch)
+        draws = draw(
+            self.rows,
+            labelled,
+            batch_size=c.batch_size,
+            balanced=c.balanced,
+            repeats=c.repeats,
+            seed=c.seed,
+            epoch=p.epoch,
+        )
         draws = draws.since(p.step)
         rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(device)
         chosen = None if self.processes.size == 1 else source.chosen(draws)
