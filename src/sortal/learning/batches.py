@@ -32,18 +32,24 @@ class Draws:
 
 
 def draw(
-    rows: NDArray[np.int64], labelled: NDArray[np.bool_], *, batch_size: int, balanced: bool, seed: int, epoch: int
+    rows: NDArray[np.int64],
+    labelled: NDArray[np.bool_],
+    shares: NDArray[np.float64] | None = None,
+    *,
+    batch_size: int,
+    balanced: bool,
+    seed: int,
+    epoch: int,
 ) -> Draws:
     """Draw len(rows) // batch_size batches, and at least one, with replacement.
 
-    If balanced, a labelled image has weight 1 and an unlabelled one |D_L| / |D_U|, so that half of a batch is expected
-    to be labelled.
+    Each row is drawn in proportion to its share, all equally often without `shares`. If balanced, unlabelled images
+    weigh |D_L| / |D_U| times as much, counted in shares, so that half of a batch is expected to be labelled.
     """
     steps = max(len(rows) // batch_size, 1)
-    n_labelled = int(labelled.sum())
-    weights = np.ones(len(rows))
-    if balanced and 0 < n_labelled < len(rows):
-        weights[~labelled] = n_labelled / (len(rows) - n_labelled)
+    weights = np.ones(len(rows)) if shares is None else shares.copy()
+    if balanced and labelled.any() and not labelled.all():
+        weights[~labelled] *= weights[labelled].sum() / weights[~labelled].sum()
     generator = np.random.default_rng([DRAW_SALT, epoch, seed])  # the seed is last, as it may exceed 32 bits
     drawn = rows[generator.choice(len(rows), size=steps * batch_size, p=weights / weights.sum())]
     return Draws(drawn.reshape(steps, -1), _count_earlier(drawn).reshape(steps, -1))

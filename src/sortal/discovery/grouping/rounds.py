@@ -8,6 +8,7 @@ learning has drawn labelled images closer together than unlabelled ones of the s
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from sortal.discovery.grouping.clusters import fit, rows_of
 from sortal.discovery.job import Job
 from sortal.discovery.results import add_to_means
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.checkpoint import run_key
@@ -86,27 +88,28 @@ def learn(
     backbone: Backbone,
     images: ImageSet,
     store: PixelStore,
+    moments: Moments,
     *,
     features: Callable[[Runtime], Features],
     budget: Budget,
     runtime: Runtime,
 ) -> LearningResult:
-    """Train the backbone in place, in up to five rounds; `features` computes those it has now."""
+    """Train the backbone in place, in up to five rounds; `features` computes those of each moment it has now."""
     losses, training = job.recipe.losses, job.recipe.training
     assert isinstance(losses, Rounds)
     epochs = epochs_of_rounds(losses, training.epochs)
     first = Contrastive(backbone, losses.contrast(), seed=training.seed)
-    key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
+    key = cache.key("tokens", run_key(first, images, store, training, moments))  # other runs may share the cache
     shared = SharedTokens(job.cache / "learn" / key)
     if backbone.has_trunk:
         make_folder(shared.folder)
-    rounds = _Trainings(job, losses, backbone, images, store, features, budget, shared, runtime)
+    rounds = _Trainings(job, losses, backbone, images, store, moments, features, budget, shared, runtime)
     pretrained = (weights_of(backbone), features(runtime)) if losses.restart and epochs.classifiers else None
     rounds.train(first, epochs.contrast, "Learning by contrast")
     if not epochs.classifiers:
         return rounds.result()
     x = features(runtime)
-    counted = count(job, x, images, runtime)
+    counted = count(job, x, rounds.counted, runtime)
     attempts = rounds.attempts(x, counted, epochs, pretrained or (weights_of(backbone), x))
     best = choose(attempts)
     left = training.epochs - rounds.epochs  # more than planned if fewer classifiers were tried
@@ -204,11 +207,17 @@ class _Trainings:
     backbone: Backbone
     images: ImageSet
     store: PixelStore
+    moments: Moments  # of the images
     features: Callable[[Runtime], Features]
     budget: Budget
     shared: SharedTokens
     runtime: Runtime
     done: dict[Path, TrainingResult] = field(default_factory=dict)
+
+    @cached_property
+    def counted(self) -> ImageSet:
+        """One image of each moment, labelled if any of the moment is."""
+        return self.images.select(self.moments.first)
 
     @property
     def epochs(self) -> int:
@@ -223,16 +232,16 @@ class _Trainings:
         tries = epochs.tries if counted.likely else 1  # a given k is not varied
         k: int | None = counted.k
         while k is not None:
-            begun = counted if k == counted.k else count(self.job, x, self.images, self.runtime, k=k)
+            begun = counted if k == counted.k else count(self.job, x, self.counted, self.runtime, k=k)
             method = self.classifier(begun, weights, means_of(features, begun.clusters, k))
             self.train(method, epochs.classifiers // tries, f"Learning {_categories(k)}")
             now = self.features(self.runtime)
-            found = count(self.job, now, self.images, self.runtime)
+            found = count(self.job, now, self.counted, self.runtime)
             head, centres = copied(method.head.state_dict().items()), means_of(now, found.clusters, found.k)
             attempts.append(
                 Attempt(k=k, weights=weights_of(self.backbone), head=head, features=now, counted=found, centres=centres)
             )
-            bounds = bounds_of_k(self.job.settings, self.images)
+            bounds = bounds_of_k(self.job.settings, self.counted)
             k = next_k(attempts, self.losses.ratio, bounds) if len(attempts) < tries else None
         return attempts
 
@@ -247,7 +256,8 @@ class _Trainings:
     def train(self, method: Method, epochs: int, what: str, *, balanced: bool = True) -> None:
         usual, at = self.job.recipe.training, self.runtime.prefixed(f"{what}: ")
         how = replace(usual, epochs=epochs, balanced=usual.balanced and balanced)
-        folder = self.job.cache / "learn" / cache.key("learn", run_key(method, self.images, self.store, how))
+        key = run_key(method, self.images, self.store, how, self.moments)
+        folder = self.job.cache / "learn" / cache.key("learn", key)
         self.done[folder] = train(
             method,
             self.images,
@@ -257,6 +267,7 @@ class _Trainings:
             processes=self.job.processes,
             budget=self.budget,
             shared=self.shared,
+            moments=self.moments,
             runtime=at,
         )
 
