@@ -33,6 +33,7 @@ FINE, COARSE = 1.0, 4.0  # standard deviations of the blurs whose difference is 
 SAME_MOMENT = 0.9  # correlation from which two images are of one moment
 FAR_ABOVE_USUAL = 4  # times the usual correlation, on Fisher's scale, that it must reach as well
 USUAL_PAIRS = 400  # random pairs, whose median correlation is the usual one
+MOST_IN_BURST, FEWEST_IN_BURST, LARGEST_SHARE = 20, 6, 0.05  # images, by the share of all images between these bounds
 MOST_GREY = 500_000  # images up to which they are compared; of more, only copies share a moment
 PAIRS_AT_ONCE = 64
 
@@ -93,8 +94,12 @@ def burst_groups(store: PixelStore, device: torch.device, runtime: Runtime = Run
     same = pairs[measure(pairs, runtime=runtime) >= least]
     contents = inverse[rows]
     joined = coo_array((np.ones(len(same)), (contents[same[:, 0]], contents[same[:, 1]])), shape=(len(first),) * 2)
-    groups: NDArray[np.int64] = connected_components(joined, directed=False)[1].astype(np.int64)[inverse]
-    return groups
+    group = connected_components(joined, directed=False)[1].astype(np.int64)  # of each content
+    # So many are not of a moment, but of things that always look the same, such as products on a belt.
+    most = np.clip(LARGEST_SHARE * len(first), FEWEST_IN_BURST, MOST_IN_BURST)
+    large_groups = (np.bincount(group) > most)[group]
+    found: NDArray[np.int64] = np.where(large_groups, len(first) + np.arange(len(first)), group)[inverse]
+    return found
 
 
 def _candidates(store: PixelStore, device: torch.device) -> NDArray[np.int64]:
