@@ -153,10 +153,15 @@ def _facts(
 
 
 def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, ...], NDArray[np.int64]]:
-    """Return a category for each cluster, and the cluster (n,) of each image: of a labelled one that of its class."""
+    """Return a category for each cluster, and the cluster (n,) of each image.
+
+    That of a labelled image is its class, as is that of other images of the same moment.
+    """
     sizes = np.bincount(clusters.of, minlength=len(clusters.centres))
     categories = outline([images.classes[i] for i in images.known], sizes.tolist())
-    return categories, np.where(images.labelled, np.searchsorted(images.known, images.labels), clusters.of)
+    moments = clusters.moments
+    labels = images.labels if moments is None else moments.labels(images.labels)[moments.of]
+    return categories, np.where(labels >= 0, np.searchsorted(images.known, labels), clusters.of)
 
 
 def add_to_means(

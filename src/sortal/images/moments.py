@@ -6,14 +6,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True, eq=False)
 class Moments:
     """The moment of each image; most moments have one image."""
 
-    of: Ints  # (n,) numbers of moments, in the order of their first images
+    of: NDArray[np.int64]  # (n,) numbers of moments, in the order of their first images
 
     @classmethod
     def grouped(cls, groups: NDArray[np.generic]) -> "Moments":
@@ -30,7 +28,7 @@ class Moments:
         return len(self.sizes)
 
     @cached_property
-    def sizes(self) -> Ints:
+    def sizes(self) -> NDArray[np.int64]:
         """The number of images of each moment (m,)."""
         return np.bincount(self.of)
 
@@ -45,13 +43,13 @@ class Moments:
         mask[np.unique(self.of, return_index=True)[1]] = True
         return mask
 
-    def labels(self, labels: Ints) -> Ints:
+    def labels(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the label (m,) of each moment, that of any labelled image of it; −1 without one."""
         found = np.full(len(self), -1)
         np.maximum.at(found, self.of, labels)
         return found
 
-    def split_where(self, labels: Ints) -> "Moments":
+    def split_where(self, labels: NDArray[np.int64]) -> "Moments":
         """Return the moments, with those whose images have different labels (n,) split into single images."""
         highest, lowest = self.labels(labels), np.full(len(self), np.iinfo(np.int64).max)
         np.minimum.at(lowest, self.of[labels >= 0], labels[labels >= 0])
@@ -70,7 +68,7 @@ class Moments:
         found[several] = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
         return found
 
-    def in_order(self, order: Ints) -> Ints:
+    def in_order(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the moments (m,) in the order in which their first images come in this order (n,) of images."""
         ordered = self.of[order]
         return ordered[np.sort(np.unique(ordered, return_index=True)[1])]

@@ -222,6 +222,7 @@ class Run:
             "folder": str(self.folder),
             "report": str(self.report),
             "images": len(self.assignments),
+            "moments": self.assignments.moments,
             "status": self.counts(),
             "k": asdict(self.k),
             "metrics": None if self.metrics is None else asdict(self.metrics),

@@ -26,7 +26,7 @@ from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
 LAYOUT = 4  # colours along a side of the layouts whose nearest neighbours are compared
-NEIGHBOURS_COMPARED = 5  # of each image
+CLOSEST_LAYOUTS = 5  # of each image
 WIDTH, MIDDLE = 64, 40  # of the grey images that are compared, and of the middle that is looked for, in pixels
 SCALES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.11, 1.18, 1.25)
 FINE, COARSE = 1.0, 4.0  # standard deviations of the blurs whose difference is compared, in pixels
@@ -110,7 +110,7 @@ def _candidates(store: PixelStore, device: torch.device) -> NDArray[np.int64]:
     x = x - x.mean(0)
     reach = 4 * x.norm(dim=1).max().clamp(min=1)  # on so large a sphere, angles are ordered as distances are
     x = torch.cat([x, (reach**2 - (x**2).sum(1, keepdim=True)).sqrt()], dim=1) / reach
-    count = min(NEIGHBOURS_COMPARED, n - 1)
+    count = min(CLOSEST_LAYOUTS, n - 1)
     found = [torch.stack([some[:, None].expand(-1, count), others], -1).cpu() for some, others in nearest(x, count)]
     pairs: NDArray[np.int64] = torch.cat(found).reshape(-1, 2).numpy()
     return np.unique(np.sort(pairs, axis=1), axis=0)
