@@ -13,8 +13,8 @@ from sortal.config import Discovery, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.bursts import describe_bursts, find_moments
-from sortal.discovery.grouping.choose_k import choose_k
 from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_of
+from sortal.discovery.grouping.granularity import granular_k
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
@@ -104,7 +104,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     k: KChoice | None = None
     if job.order[1] == "k":
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = choose_k(job, rows_of(job, features(runtime)), inputs.counted, runtime)
+            k = granular_k(job, rows_of(job, features(runtime)), inputs.counted, runtime, stages.note)
     with stages.stage("learn", "Training") as runtime:
         learned = _learn(job, backbone, inputs, k, features, runtime)
         if learned.trained is not None:
@@ -116,7 +116,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         rows = rows_of(job, moments.means(x))
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = choose_k(job, rows, inputs.counted, runtime)
+            k = granular_k(job, rows, inputs.counted, runtime, stages.note)
         if learned.likely and k.interval:  # features trained for one k make others look unlikely
             k = replace(k, interval=(min(k.interval[0], learned.likely[0]), max(k.interval[1], learned.likely[1])))
     with stages.stage("clusters", "Clustering") as runtime:

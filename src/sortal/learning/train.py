@@ -111,7 +111,6 @@ class Trainer:
             self.method.backbone,
             self.store,
             self.rows,
-            self.key["images"],
             self.config,
             self.processes,
             self.folder,
