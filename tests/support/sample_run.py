@@ -96,6 +96,7 @@ def sample_run(
         next_category_id=following,
         next_distance=next_distance,
         reviewed=np.zeros(images, dtype=np.int64),
+        group=np.arange(images),
     )
     made = [
         Category(id=each, name=names[each], kind="known" if each < known else "new", weight=int((at == each).sum()))

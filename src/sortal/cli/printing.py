@@ -106,9 +106,10 @@ def print_unreadable(files: "Sequence[Quarantined]") -> None:
         print("  Use larger images with --max-pixels N.")
 
 
-def counted(images: int, statuses: "dict[str, int]") -> str:
-    """Return how many images there are, and how many of each status."""
-    return f"{plural(images, 'image')}: {', '.join(f'{count:,} {status}' for status, count in statuses.items())}."
+def counted(images: int, statuses: "dict[str, int]", moments: int | None = None) -> str:
+    """Return how many images there are, of how many moments if there are fewer, and how many of each status."""
+    of = f", {plural(moments, 'moment')}" if moments is not None and moments < images else ""
+    return f"{plural(images, 'image')}{of}: {', '.join(f'{count:,} {status}' for status, count in statuses.items())}."
 
 
 def disk_space(needed: int, free: int) -> str:

@@ -14,6 +14,7 @@ import sortal
 from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.learning.backbones.backbone import Backbone
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import build_run, contents_of, hash_images, unassigned
@@ -39,6 +40,7 @@ class Clusters:
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
     agreement: Floats | None = None  # (n,) with repeated clustering, where it can be repeated
     overlap: Floats | None = None  # (k,) with clusters of other training runs, where there were any
+    moments: Moments | None = None  # of the images; None if each is its own
 
 
 def gather(
@@ -73,6 +75,8 @@ def gather(
         head=clusters.head,
     )
     blank = named_at_source(job, images, unassigned(images, contents))
+    if clusters.moments is not None:
+        blank = replace(blank, group=clusters.moments.of)
     assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states)
     hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x))
     next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
@@ -149,10 +153,15 @@ def _facts(
 
 
 def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, ...], NDArray[np.int64]]:
-    """Return a category for each cluster, and the cluster (n,) of each image: of a labelled one that of its class."""
+    """Return a category for each cluster, and the cluster (n,) of each image.
+
+    That of a labelled image is its class, as is that of other images of the same moment.
+    """
     sizes = np.bincount(clusters.of, minlength=len(clusters.centres))
     categories = outline([images.classes[i] for i in images.known], sizes.tolist())
-    return categories, np.where(images.labelled, np.searchsorted(images.known, images.labels), clusters.of)
+    moments = clusters.moments
+    labels = images.labels if moments is None else moments.labels(images.labels)[moments.of]
+    return categories, np.where(labels >= 0, np.searchsorted(images.known, labels), clusters.of)
 
 
 def add_to_means(

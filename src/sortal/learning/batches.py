@@ -47,6 +47,7 @@ def labelled_share(labelled: int, n: int, repeats: float | None) -> float:
 def draw(
     rows: NDArray[np.int64],
     labelled: NDArray[np.bool_],
+    shares: NDArray[np.float64] | None = None,
     *,
     batch_size: int,
     balanced: bool,
@@ -56,15 +57,15 @@ def draw(
 ) -> Draws:
     """Draw len(rows) // batch_size batches, and at least one, with replacement.
 
-    If balanced, a labelled image has weight 1 and an unlabelled one |D_L| / |D_U|, so that half of a batch is expected
-    to be labelled, or the `labelled_share` where that is less.
+    Each row is drawn in proportion to its share, all equally often without `shares`. If balanced, unlabelled images
+    weigh |D_L| / |D_U| times as much, counted in shares, so that half of a batch is expected to be labelled, or the
+    `labelled_share` where that is less.
     """
     steps = max(len(rows) // batch_size, 1)
-    n_labelled = int(labelled.sum())
-    weights = np.ones(len(rows))
-    if balanced and 0 < n_labelled < len(rows):
-        share = labelled_share(n_labelled, len(rows), repeats)
-        weights[~labelled] = n_labelled / (len(rows) - n_labelled) * ((1 - share) / share)
+    weights = np.ones(len(rows)) if shares is None else shares.copy()
+    if balanced and labelled.any() and not labelled.all():
+        share = labelled_share(int(labelled.sum()), len(rows), repeats)
+        weights[~labelled] *= weights[labelled].sum() / weights[~labelled].sum() * ((1 - share) / share)
     generator = np.random.default_rng([DRAW_SALT, epoch, seed])  # the seed is last, as it may exceed 32 bits
     drawn = rows[generator.choice(len(rows), size=steps * batch_size, p=weights / weights.sum())]
     return Draws(drawn.reshape(steps, -1), _count_earlier(drawn).reshape(steps, -1))

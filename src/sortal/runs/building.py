@@ -73,6 +73,7 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
         next_category_id=np.full(n, -1),
         next_distance=np.zeros(n),
         reviewed=np.zeros(n, dtype=np.int64),
+        group=np.arange(n),
     )
 
 

@@ -9,6 +9,7 @@ labelled images closer together than unlabelled ones of the same class.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from sortal.discovery.grouping.counting import (
 from sortal.discovery.job import Job
 from sortal.discovery.results import means_of
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import labelled_share
@@ -95,21 +97,22 @@ def learn(
     backbone: Backbone,
     images: ImageSet,
     store: PixelStore,
+    moments: Moments,
     *,
     features: Callable[[Runtime], Features],
     budget: Budget,
     runtime: Runtime,
 ) -> LearningResult:
-    """Train the backbone in place, in up to five rounds; `features` computes those it has now."""
+    """Train the backbone in place, in up to five rounds; `features` computes those of each moment it has now."""
     losses, training = job.recipe.losses, job.recipe.training
     assert isinstance(losses, Rounds)
     epochs = epochs_of_rounds(losses, training.epochs)
     first = Contrastive(backbone, losses.contrast(), seed=training.seed)
-    key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
+    key = cache.key("tokens", run_key(first, images, store, training, moments))  # other runs may share the cache
     shared = SharedTokens(job.cache / "learn" / key)
     if backbone.has_trunk:
         make_folder(shared.folder)
-    rounds = _Trainings(job, losses, backbone, images, store, features, budget, shared, runtime)
+    rounds = _Trainings(job, losses, backbone, images, store, moments, features, budget, shared, runtime)
     pretrained = (weights_of(backbone), features(runtime)) if losses.restart and epochs.classifiers else None
     hidden = hidden_classes(images, training.seed) if epochs.classifiers else np.zeros(0, dtype=np.int64)
     # Half of each batch is labelled, however few labels there are: known classes that come apart show that k is large.
@@ -117,7 +120,7 @@ def learn(
     if not epochs.classifiers:
         return rounds.result()
     x = features(runtime)
-    counted = count(job, x, images, runtime, hidden=hidden)
+    counted = count(job, x, rounds.counted, runtime, hidden=hidden)
     attempts = rounds.attempts(x, counted, epochs, pretrained or (weights_of(backbone), x))
     best = choose(attempts)
     left = training.epochs - rounds.epochs  # more than planned if fewer classifiers were tried
@@ -228,11 +231,17 @@ class _Trainings:
     backbone: Backbone
     images: ImageSet
     store: PixelStore
+    moments: Moments  # of the images
     features: Callable[[Runtime], Features]
     budget: Budget
     shared: SharedTokens
     runtime: Runtime
     done: dict[Path, TrainingResult] = field(default_factory=dict)
+
+    @cached_property
+    def counted(self) -> ImageSet:
+        """One image of each moment, labelled if any of the moment is."""
+        return self.images.select(self.moments.first)
 
     @property
     def epochs(self) -> int:
@@ -246,11 +255,11 @@ class _Trainings:
         attempts: list[Attempt] = []
         k: int | None = counted.k
         while k is not None:
-            begun = counted if k == counted.k else recut(self.job, x, self.images, prior, k)
+            begun = counted if k == counted.k else recut(self.job, x, self.counted, prior, k)
             method = self.classifier(begun, weights, means_of(features, begun.clusters, k))
             self.train(method, epochs.classifiers // epochs.tries, f"Learning {_categories(k)}")
             now = self.features(self.runtime)
-            found = count(self.job, now, self.images, self.runtime, before=prior, also=k)
+            found = count(self.job, now, self.counted, self.runtime, before=prior, also=k)
             attempts.append(
                 Attempt(
                     k=k,
@@ -263,7 +272,7 @@ class _Trainings:
                     centres=means_of(now, found.clusters, found.k),
                 )
             )
-            bounds = bounds_of_k(self.job.settings, self.images)
+            bounds = bounds_of_k(self.job.settings, self.counted)
             k = next_k(attempts, prior, self.losses.ratio, bounds) if len(attempts) < epochs.tries else None
         return attempts
 
@@ -293,7 +302,8 @@ class _Trainings:
             images = replace(images, labels=np.where(np.isin(images.labels, hidden), -1, images.labels))
         repeats = usual.repeats if repeats == AUTO else repeats
         how = replace(usual, epochs=epochs, balanced=usual.balanced and balanced, repeats=repeats)
-        folder = self.job.cache / "learn" / cache.key("learn", run_key(method, images, self.store, how))
+        key = run_key(method, images, self.store, how, self.moments)
+        folder = self.job.cache / "learn" / cache.key("learn", key)
         self.done[folder] = train(
             method,
             images,
@@ -303,6 +313,7 @@ class _Trainings:
             processes=self.job.processes,
             budget=self.budget,
             shared=self.shared,
+            moments=self.moments,
             runtime=at,
         )
 
