@@ -142,7 +142,7 @@ def classified(
         found = sort(
             sorted_run.images, out, runtime=replace(CPU, progress=lambda what, *_: steps.append(what)), **asked
         )
-    *_, held, _, clusters, _ = gather.call_args.args
+    *_, held, _, _, clusters, _ = gather.call_args.args
     return found, steps, held, clusters.of
 
 

@@ -96,6 +96,8 @@ def sample_run(
         next_category_id=following,
         next_distance=next_distance,
         reviewed=np.zeros(images, dtype=np.int64),
+        doubt=np.zeros(images),
+        suggested_id=np.full(images, -1),
     )
     made = [
         Category(id=each, name=names[each], kind="known" if each < known else "new", weight=int((at == each).sum()))

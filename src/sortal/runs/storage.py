@@ -300,6 +300,8 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
     texts = ("file_name", "label", "status", "reviewed", "content")
     table = _read_table(path, *texts, "folder", "category_id", "next_category_id", *numbers)
     folders, none = _integers(table["folder"]), [""] * len(table["file_name"])
+    doubt = np.array([float(cell) for cell in table.get("doubt", ["0"] * len(none))])  # not in older runs
+    suggested = _integers(table.get("suggested_id", ["-1"] * len(none)))
     for column, values, allowed in (
         ("status", {*table["status"]}, {*STATUSES}),
         ("reviewed", {*table["reviewed"]}, {*STATE_WORDS}),
@@ -318,6 +320,8 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
         status=np.array(table["status"], dtype=np.str_),
         next_category_id=_integers(table["next_category_id"]),
         reviewed=states_of(table["reviewed"]),
+        doubt=doubt,
+        suggested_id=suggested,
         **{name: np.array([float(cell or "nan") for cell in table[name]]) for name in numbers},
     )
 

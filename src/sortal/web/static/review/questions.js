@@ -9,7 +9,7 @@ import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/r
 import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, percent, thousands } from "/static/shared/text.js";
 
-const SCREENS = { grow, merge, split, audit, page, image };
+const SCREENS = { grow, merge, split, audit, page, image, label };
 const PART_SHOWN = 60; // images of a part that is proposed
 const later = new Set(); // keys of questions that were put off
 
@@ -23,6 +23,7 @@ export function inWords({ kind, categories, images, likely }) {
     audit: [["Check a sample of what was accepted unseen"], counted(images, "image")],
     page: [["Look at doubtful images of ", first], counted(images, "image")],
     image: [["Sort doubtful images one by one"], counted(images, "image")],
+    label: [["Check labels that look wrong"], counted(images, "image")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
@@ -314,6 +315,30 @@ async function page(body, item, at) {
     rename: () => rename(id),
   });
   return { keys, close: () => grid.close() };
+}
+
+/** An image whose label looks wrong, beside its class and the one that it looks like. */
+async function label(body, item, at) {
+  const [row] = item.rows[0];
+  const { category, suggested, doubt, file } = await describe([row]);
+  const ids = [category[0], suggested[0]];
+  const groups = ids.map((id) => {
+    const rows = categoryOf(id)?.typical.filter((each) => each !== row) ?? [];
+    return [make("span", {}, shown(categoryOf(id))), rows];
+  });
+  const why = `Its label is ${percent(doubt[0])} likely to be wrong. ${thousands(item.images)} left.`;
+  const title = ["Is this ", shown(categoryOf(ids[0])), " or ", shown(categoryOf(ids[1])), "?"];
+  const close = await showBeside(body, title, why, groups);
+  body.querySelector(".head").after(large(row, { className: "one", alt: file[0] }));
+  const keys = bind("label", {
+    yes: () => decide({ do: "accept", rows: [row] }, at.version),
+    no: () => decide(moving([row], { id: ids[1] }), at.version),
+    move: async () => {
+      const action = await askMove("Move to", [row], { without: ids });
+      if (action) await decide(action, at.version);
+    },
+  });
+  return { keys, close };
 }
 
 /** One image, and a key for each category that it may belong to. */

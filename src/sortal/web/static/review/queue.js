@@ -1,12 +1,14 @@
 // Which question comes next, and the answers while a category is grown.
 
-/** Tell questions apart, whatever their likelihood is by now. */
-export const questionKey = ({ kind, categories, images, rows }) =>
-  JSON.stringify([kind, categories, images, rows.flat().slice(0, 3)]);
+const ONE_BY_ONE = ["image", "label"]; // kinds whose images are a question each, so that any can be put off
 
-/** Images one by one are a question each, so that one can be put off without the others. */
+/** Tell questions apart, whatever their likelihood is by now, and however many images are left one by one. */
+export const questionKey = ({ kind, categories, images, rows }) =>
+  JSON.stringify([kind, categories, ONE_BY_ONE.includes(kind) ? 1 : images, rows.flat().slice(0, 3)]);
+
+/** The questions of an item: one for each image, where they are asked one by one. */
 export const single = (item) =>
-  item.kind === "image" ? item.rows[0].map((row) => ({ ...item, rows: [[row]] })) : [item];
+  ONE_BY_ONE.includes(item.kind) ? item.rows[0].map((row) => ({ ...item, rows: [[row]] })) : [item];
 
 /**
  * Choose the next question of the server's `items`, given the keys of those put off until `later`.
