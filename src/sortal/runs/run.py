@@ -23,7 +23,7 @@ from sortal.system.text import plural
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
 INITIAL = "initial.safetensors"  # the trained part of the backbone as it was before training
 DECISIONS = "decisions.jsonl"  # of people who reviewed the run
-LABEL_TO_CHECK = 0.5  # doubt above which people are asked to check a label
+LABEL_TO_CHECK = 0.3  # doubt above which people are asked to check a label
 LAST_ID = 2**62  # of a category: arrays hold what follows it, too
 
 CategoryKind = Literal["known", "new"]
@@ -61,7 +61,7 @@ class Assignments:
 
     @property
     def labels_to_check(self) -> NDArray[np.int64]:
-        """The rows whose labels are more likely wrong than right, the most doubtful first."""
+        """The rows whose labels a person should check, the most doubtful first."""
         rows = np.flatnonzero(self.doubt > LABEL_TO_CHECK)
         return rows[np.argsort(-self.doubt[rows], kind="stable")]
 

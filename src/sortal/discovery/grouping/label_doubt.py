@@ -1,24 +1,26 @@
 """Labels that look wrong, by the labels of all other images, on features that were not trained with any of them.
 
-Ridge regression onto the classes has a closed form for the scores of an image whose own label is left out. What the
-scores mean is fitted together with the share of labels that are wrong, so weak features lead to little doubt.
+Ridge regression onto the classes has a closed form for the scores of an image whose own label is left out. These scores
+do not depend on that label, so they also say what margins a wrong label would have: doubt is how much more a margin is
+like those, given how many of the labels seem to be wrong. Weak features thus lead to little doubt.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from sortal.runs.confidence import Features, Floats, Ints
 
-VERY_DOUBTFUL = 0.9  # doubt above which a label is not learned from
+VERY_DOUBTFUL = 0.8  # doubt above which a label is not learned from
 MOST_UNTRUSTED, LEAST_TRUSTED = 0.2, 2  # share of a class's labels, at most, and labels at least
 FEWEST_OF_CLASS = 3  # labels, below which those of a class are not doubted: nothing is left to speak for them
 BALANCE = 0.5  # power of the size of a class that its labels weigh less by; at 1 all classes weigh the same
 RIDGES = tuple(np.geomspace(0.01, 100, 9).tolist())
-SCALES = tuple(np.geomspace(1, 32, 11).tolist())  # of scores, before they become probabilities
-WRONG_RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
-MOST_SCORES = 2**22  # of images and classes, that are computed at once and that the three are chosen by
+LEAST_RATE, MOST_RATE = 0.005, 0.2  # share of the labels that is taken to be wrong
+ROUNDS, NEWTON_STEPS, SHRINKAGE = 30, 10, 1e-3  # of the fit of doubt to margins
+MOST_SCORES = 2**22  # of images and classes that are computed at once, and that doubt is fitted to
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,37 +107,59 @@ def _assess(others: _Others) -> tuple[Floats, Ints]:
     """Return how likely the class of each image is wrong, and the most likely other one."""
     m, k = len(others.own), others.classes.shape[1]
     at_once = max(MOST_SCORES // k, 1)
-    ridge, scale, rate = _chosen(others, np.arange(0, m, -(-m // at_once)))
-    doubt, other = np.zeros(m), np.zeros(m, dtype=np.int64)
+    some = np.arange(0, m, -(-m // at_once))
+    ridge = max(RIDGES, key=lambda each: _fits(others, some, each))
+    scores, own = others.scores(some, ridge), others.own[some]
+    wrong = (own + 1 + np.arange(len(own)) % (k - 1)) % k
+    line, rate = _fit(_margin(scores, own)[0], _margin(scores, wrong)[0])
+    parts = []
     for rows in np.split(np.arange(m), range(at_once, m, at_once)):
-        scores, own = others.scores(rows, ridge), others.own[rows]
-        right, wrong = _shares(_chance(scores, own, scale), k, rate)
-        doubt[rows] = wrong / (right + wrong)
-        scores[np.arange(len(rows)), own] = -np.inf
-        other[rows] = scores.argmax(axis=1)
-    return doubt, other
+        margin, other = _margin(others.scores(rows, ridge), others.own[rows])
+        parts.append((_doubt(margin, line, rate), other))
+    doubt, suggested = map(np.concatenate, zip(*parts, strict=True))
+    return doubt, suggested
 
 
-def _chosen(others: _Others, rows: Ints) -> tuple[float, float, float]:
-    """Return the ridge, the scale and the share of wrong labels that make the labels of these rows most likely."""
-    best, own, k = (-np.inf, 0.0, 0.0, 0.0), others.own[rows], others.classes.shape[1]
-    for ridge in RIDGES:
-        scores = others.scores(rows, ridge)
-        for scale in SCALES:
-            chance = _chance(scores, own, scale)
-            for rate in WRONG_RATES:
-                likely = float(np.log(sum(_shares(chance, k, rate))).mean())
-                best = max(best, (likely, ridge, scale, rate))
-    return best[1:]
+def _fits(others: _Others, rows: Ints, ridge: float) -> float:
+    """Return how well scores fit the classes of some rows: their negative mean squared error."""
+    scores = others.scores(rows, ridge)
+    scores[np.arange(len(rows)), others.own[rows]] -= 1
+    return -float(((scores**2).sum(axis=1) * others.weight[rows]).mean())
 
 
-def _chance(scores: Floats, own: Ints, scale: float) -> Floats:
-    """Return the probability (b,) of the own class, by scores (b, k)."""
-    scaled = scale * (scores - scores.max(axis=1, keepdims=True))
-    chance: Floats = np.exp(scaled[np.arange(len(own)), own]) / np.exp(scaled).sum(axis=1)
-    return chance
+def _margin(scores: Floats, own: Ints) -> tuple[Floats, Ints]:
+    """Return by how much the score of the own class exceeds the best other one (b,), and which that is."""
+    rest, rows = scores.copy(), np.arange(len(own))
+    rest[rows, own] = -np.inf
+    best = rest.argmax(axis=1)
+    return scores[rows, own] - rest[rows, best], best
 
 
-def _shares(chance: Floats, k: int, rate: float) -> tuple[Floats, Floats]:
-    """Return how likely a label is given and right (b,), and given and wrong, for classes of these chances (b,)."""
-    return (1 - rate) * chance, rate * (1 - chance) / (k - 1)
+def _fit(given: Floats, wrong: Floats) -> tuple[Floats, float]:
+    """Fit doubt to the margins (n,) of given labels, some of which are wrong, and of wrong ones (n,).
+
+    Return the log odds of being wrong as a line over margins, and the share of given labels that are wrong: labels with
+    a margin below the median of wrong ones are all taken to be wrong. The line is found by expectation maximisation.
+    """
+    n, line = len(given), np.zeros(2)
+    rate = float(np.clip(2 * (given < np.median(wrong)).mean(), LEAST_RATE, MOST_RATE))
+    doubt = np.full(n, rate)
+    margin, is_wrong = np.concatenate([given, given, wrong]), np.repeat([0.0, 1.0, 1.0], n)
+    design = np.column_stack([np.ones(3 * n), margin])
+    for _ in range(ROUNDS):
+        right, astray = n - doubt.sum(), n + doubt.sum()  # odds of margins, not of how many there are of each
+        weight = np.concatenate([(1 - doubt) / right, doubt / astray, np.full(n, 1 / astray)]) * n
+        for _ in range(NEWTON_STEPS):
+            chance = expit(design @ line)
+            slope = design.T @ (weight * (is_wrong - chance)) - SHRINKAGE * line
+            bend = (design * (weight * chance * (1 - chance))[:, None]).T @ design + SHRINKAGE * np.eye(2)
+            line = line + np.linalg.solve(bend, slope)
+        line[1] = min(line[1], 0.0)  # a larger margin never makes a label more doubtful
+        doubt = _doubt(given, line, rate)
+    return line, rate
+
+
+def _doubt(margin: Floats, line: Floats, rate: float) -> Floats:
+    """Return how likely labels with these margins (n,) are wrong."""
+    doubt: Floats = expit(line[0] + line[1] * margin + np.log(rate / (1 - rate)))
+    return doubt
