@@ -127,6 +127,15 @@ def sample_run(
     )
 
 
+def doubted(run: Run, rows: Sequence[int], suggested: int, doubt: float = 0.9) -> Run:
+    """The run with doubt in the labels of these rows, the first the most doubtful; another category is suggested."""
+    a, numbers = run.assignments, np.array(rows)
+    assert (a.status[numbers] == LABELLED).all()
+    doubts, others = a.doubt.copy(), a.suggested_id.copy()
+    doubts[numbers], others[numbers] = doubt - 0.01 * np.arange(len(rows)), suggested
+    return replace(run, assignments=replace(a, doubt=doubts, suggested_id=others))
+
+
 def by_hand() -> Run:
     """Two categories: rows 0, 2, 4, 6 and rows 1, 3, 5, 7, with figures that are easy to follow."""
     run = sample_run(categories=2, known=1, images=8)

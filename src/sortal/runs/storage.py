@@ -310,6 +310,8 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
     ):
         if wrong := [*map(quoted, values - allowed)]:
             raise ValueError(f"the column {column} of {ASSIGNMENTS} has an invalid cell, {min(wrong)}")
+    if not ((doubt >= 0) & (doubt <= 1)).all():
+        raise ValueError(f"the column doubt of {ASSIGNMENTS} must be from 0 to 1")
     return Assignments(
         files=tuple(table["file_name"]),
         folders=folders,
