@@ -37,6 +37,7 @@ export async function questions(view, start = 0) {
   view.replaceChildren(body);
   let screen = { keys: [], close() {} };
   let asked = null; // the key of the question on the screen
+  let last = null; // its kind, or that of the one before
   let updates = 0;
   const at = { version: -1, held: false }; // what the screen is about; nothing is drawn while it is held
   const made = { title: "Next question", keys: [], update, close: () => screen.close() };
@@ -46,7 +47,7 @@ export async function questions(view, start = 0) {
     const own = ++updates;
     const { items, version } = await get("/api/queue");
     if (own !== updates || at.held) return; // a later one is under way
-    const item = nextQuestion(items, { later, asked, start });
+    const item = nextQuestion(items, { later, asked, start, last });
     at.version = version;
     if (item && questionKey(item) === asked) return;
     start = 0;
@@ -55,7 +56,7 @@ export async function questions(view, start = 0) {
     if (!item) return showEnd(items.length);
     const drawn = await SCREENS[item.kind](body, item, at, next);
     if (own !== updates) return drawn.close();
-    [screen, asked] = [drawn, questionKey(item)];
+    [screen, asked, last] = [drawn, questionKey(item), item.kind];
     const open = item.categories.length === 1 ? () => goTo(`category/${item.categories[0]}`) : undefined;
     const others = bind("question", { later: () => putOff(item), open }).filter(({ action }) => action);
     made.keys = [...screen.keys, ...others];

@@ -13,13 +13,15 @@ export const single = (item) =>
 /**
  * Choose the next question of the server's `items`, given the keys of those put off until `later`.
  * The one that is `asked`, by its key, stays as long as it is still in the queue; `start` asks for one by its place.
+ * Whoever has begun to check labels, the `last` kind of question, goes on with them.
  */
-export function nextQuestion(items, { later, asked, start }) {
+export function nextQuestion(items, { later, asked, start, last }) {
   const left = items.flatMap(single).filter((item) => !later.has(questionKey(item)));
   const current = left.find((item) => questionKey(item) === asked);
   if (current) return current;
   const wanted = start ? items[start] ?? items[0] : null;
-  return wanted ? single(wanted)[0] : left[0] ?? null;
+  if (wanted) return single(wanted)[0];
+  return (last === "label" && left.find(({ kind }) => kind === last)) || (left[0] ?? null);
 }
 
 /** The answers while a category is grown: a letter for each page, with what it showed and what was chosen as wrong. */
