@@ -54,12 +54,17 @@ def test_labels_to_check_are_asked_about_until_a_person_decides() -> None:
     rows = np.flatnonzero((run.assignments.status == "labelled") & (of == 0))[:4]
     guide, review = guided(doubted(run, rows.tolist(), suggested=1))
     (question,) = asked(guide, review, "label")
-    assert question.rows == (tuple(rows.tolist()),), "the most doubtful first"
-    assert question.images == 4
+    assert question.rows[0] == tuple(rows.tolist()), "the most doubtful first"
+    assert (question.images, question.categories) == (4, (0, 1))
+    for each, beside in enumerate(question.rows[1:]):
+        assert len(beside) == 8
+        assert (of[[*beside]] == each).all()
+        assert (run.assignments.status[[*beside]] == "labelled").all()
+        assert not {*beside} & {*rows.tolist()}, "not what is doubtful itself"
     review.take(Accept(images=contents(run, rows[:1])))
     review.take(Move(images=contents(run, rows[1:2]), category=1))
     review.take(Reject(images=contents(run, rows[2:3]), category=0))
-    assert asked(guide, review, "label")[0].rows == ((int(rows[3]),),)
+    assert asked(guide, review, "label")[0].rows[0] == (int(rows[3]),)
     review.take(Undo())
     review.take(Undo())
     assert asked(guide, review, "label")[0].images == 3

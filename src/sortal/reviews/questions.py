@@ -253,8 +253,18 @@ class Guide:
             return []
         seconds = (1 + 2 * BESIDE) * LOOK + ANSWER
         worth = 2 * (1 + TEACHES) * float(a.doubt[rows[0]]) / seconds  # a wrong label less, and a right one more
-        shown = (tuple(rows[:OFFERED].tolist()),)
-        return [Question(kind="label", categories=(), rows=shown, images=len(rows), worth=worth)]
+        shown = rows[:OFFERED]
+        ids = tuple(np.unique([review.category[shown], a.suggested_id[shown]]).tolist())
+        beside = (tuple(self._examples(review, each)) for each in ids)
+        asked = (tuple(shown.tolist()), *beside)
+        return [Question(kind="label", categories=ids, rows=asked, images=len(rows), worth=worth)]
+
+    def _examples(self, review: Review, category: int) -> list[int]:
+        """Return typical images of a category: labelled ones that nobody doubts, or else any."""
+        sure = review.settled & ~review.unseen
+        sure[self.run.assignments.labels_to_check] = False
+        typical = self.typical(review, category, len(review.category))
+        return sorted(typical, key=lambda row: not sure[row])[:BESIDE]
 
     # What they rest on
 

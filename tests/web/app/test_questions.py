@@ -249,15 +249,15 @@ def test_a_wrong_label_is_corrected_by_one_key(tmp_path: Path, opened: Open) -> 
         for key, words in (("n", "Moved 1 image to 'class 1'"), ("y", "Confirmed 1 image"), ("u", "")):
             _asked(page, "Is this class 0 or class 1?")
             left = page.inner_text(".question .head p")
-            assert len(page.query_selector_all(".two section")) == 2
-            path = page.get_attribute(".question > img", "data-path")
+            assert len(page.query_selector_all(".two .grid")) == 2
+            path = page.get_attribute(".question .one", "data-path")
             press(page, key)
             if words:
                 says(page, words)
                 page.wait_for_function("text => document.querySelector('.head p')?.innerText !== text", arg=left)
             else:
                 page.wait_for_function("path => document.querySelector('.one')?.dataset.path !== path", arg=path)
-        assert page.get_attribute(".question > img", "data-path") == f"/image/{rows[3]}"
+        assert page.get_attribute(".question .one", "data-path") == f"/image/{rows[3]}"
     a = load_run(run.folder).assignments
     assert a.category_id[rows].tolist() == [1, 0, 0, 0]
     assert a.reviewed[rows].tolist() == [ReviewState.MOVED, ReviewState.CONFIRMED, ReviewState.OPEN, ReviewState.OPEN]

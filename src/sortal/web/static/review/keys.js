@@ -75,8 +75,8 @@ export const KEYS = {
   single: { move: ["m", "another"] },
   label: {
     yes: ["y", "keep the label"],
-    no: ["n", "wrong: it is the second"],
-    move: ["m", "neither: move it"],
+    no: ["n", "wrong: move it to the other class"],
+    move: ["m", "neither: move it elsewhere"],
   },
   question: { later: ["u", "later: not sure"], open: ["o", "open the category"] },
 };

@@ -323,14 +323,17 @@ async function label(body, item, at) {
   const [row] = item.rows[0];
   const { category, suggested, doubt, file } = await describe([row]);
   const ids = [category[0], suggested[0]];
-  const groups = ids.map((id) => {
-    const rows = categoryOf(id)?.typical.filter((each) => each !== row) ?? [];
-    return [make("span", {}, shown(categoryOf(id))), rows];
+  const groups = ["Labelled ", "Looks like "].map((what, at) => {
+    const name = make("span", {}, what, shown(categoryOf(ids[at])));
+    return [name, item.rows[1 + item.categories.indexOf(ids[at])] ?? []];
   });
   const why = `Its label is ${percent(doubt[0])} likely to be wrong. ${thousands(item.images)} left.`;
   const title = ["Is this ", shown(categoryOf(ids[0])), " or ", shown(categoryOf(ids[1])), "?"];
   const close = await showBeside(body, title, why, groups);
-  body.querySelector(".head").after(large(row, { className: "one", alt: file[0] }));
+  const two = body.querySelector(".two");
+  const heading = make("h2", { textContent: "This image" });
+  two.prepend(make("section", {}, heading, large(row, { className: "one", alt: file[0], title: file[0] })));
+  two.style.setProperty("--columns", 3);
   const keys = bind("label", {
     yes: () => decide({ do: "accept", rows: [row] }, at.version),
     no: () => decide(moving([row], { id: ids[1] }), at.version),

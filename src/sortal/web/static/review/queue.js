@@ -2,13 +2,13 @@
 
 const ONE_BY_ONE = ["image", "label"]; // kinds whose images are a question each, so that any can be put off
 
-/** Tell questions apart, whatever their likelihood is by now, and however many images are left one by one. */
+/** Tell questions apart, whatever their likelihood is by now. */
 export const questionKey = ({ kind, categories, images, rows }) =>
-  JSON.stringify([kind, categories, ONE_BY_ONE.includes(kind) ? 1 : images, rows.flat().slice(0, 3)]);
+  JSON.stringify([kind, ...(ONE_BY_ONE.includes(kind) ? rows[0] : [categories, images, rows.flat().slice(0, 3)])]);
 
 /** The questions of an item: one for each image, where they are asked one by one. */
 export const single = (item) =>
-  ONE_BY_ONE.includes(item.kind) ? item.rows[0].map((row) => ({ ...item, rows: [[row]] })) : [item];
+  ONE_BY_ONE.includes(item.kind) ? item.rows[0].map((row) => ({ ...item, rows: [[row], ...item.rows.slice(1)] })) : [item];
 
 /**
  * Choose the next question of the server's `items`, given the keys of those put off until `later`.
