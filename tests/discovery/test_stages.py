@@ -491,4 +491,5 @@ def test_every_stage_reports_how_much_there_is_to_do(tmp_path: Path) -> None:
     runtime = replace(CPU, progress=progress)
     discover(tiny.as_array(), out=tmp_path / "run", backbone="convnet", method="kmeans", k_max=8, runtime=runtime)
     counted = {stage for stage, total in totals.items() if any(total)}
-    assert counted >= {"[1", "[2", "[4", "[5", "[6"}  # nothing is trained, and these tests draw no report
+    # Nothing is trained, so labels are checked on the features that are used, and these tests draw no report.
+    assert counted >= {"[1", "[2", "[3", "[5", "[6"}

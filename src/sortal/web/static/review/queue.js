@@ -7,8 +7,11 @@ export const questionKey = ({ kind, categories, images, rows }) =>
   JSON.stringify([kind, ...(ONE_BY_ONE.includes(kind) ? rows[0] : [categories, images, rows.flat().slice(0, 3)])]);
 
 /** The questions of an item: one for each image, where they are asked one by one. */
-export const single = (item) =>
-  ONE_BY_ONE.includes(item.kind) ? item.rows[0].map((row) => ({ ...item, rows: [[row], ...item.rows.slice(1)] })) : [item];
+export function single(item) {
+  if (!ONE_BY_ONE.includes(item.kind)) return [item];
+  const [rows, ...beside] = item.rows;
+  return rows.map((row) => ({ ...item, rows: [[row], ...beside] }));
+}
 
 /**
  * Choose the next question of the server's `items`, given the keys of those put off until `later`.
