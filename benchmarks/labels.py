@@ -12,6 +12,7 @@ would not be learned from, and how many of either are wrong indeed.
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ from sortal.runs.run import LABEL_TO_CHECK
 
 FIRST, SPLITS, NEIGHBOURS = 0.15, 4, 10
 COLUMNS = ("run", "labels", "first 15 %", "by neighbours", "by means", "listed", "of these wrong", "left out", "wrong")
-Floats, Ints = NDArray[np.float64], NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
 
 
 def tasks(truth: Ints, each: int, wrong: float) -> Iterator[tuple[Ints, Ints]]:
