@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sortal
+from sortal.discovery.grouping.label_doubt import Doubts
 from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
@@ -50,6 +51,7 @@ def gather(
     images: ImageSet,
     contents: NDArray[np.bytes_],
     held: NDArray[np.bool_],
+    doubted: Doubts,
     x: Features,
     clusters: Clusters,
     quarantine: tuple[Quarantined, ...],
@@ -77,7 +79,14 @@ def gather(
     blank = named_at_source(job, images, unassigned(images, contents))
     if clusters.moments is not None:
         blank = replace(blank, group=clusters.moments.of)
-    assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states)
+    suggested = np.where(doubted.suggested < 0, -1, np.searchsorted(images.known, doubted.suggested))
+    assignments = replace(
+        blank,
+        category_id=ids_of(categories, placed),
+        reviewed=review.states,
+        doubt=doubted.doubt,
+        suggested_id=ids_of(categories, suggested),
+    )
     hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x))
     next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
     run = build_run(
