@@ -45,7 +45,7 @@ def stored(folder: Path, images: list[Image.Image]) -> PixelStore:
 
 def groups(folder: Path, images: list[Image.Image]) -> list[int]:
     found: NDArray[np.int64] = burst_groups(stored(folder, images), torch.device("cpu"))
-    return Moments.grouped(found).of.tolist()
+    return [int(each) for each in Moments.grouped(found).of]
 
 
 def test_crops_shifts_sizes_and_copies_are_of_one_moment_and_other_scenes_are_not(tmp_path: Path) -> None:

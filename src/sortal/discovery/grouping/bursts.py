@@ -154,7 +154,8 @@ def align(one: Tensor, other: Tensor) -> Tensor:
     spread = (squares - sums**2 / MIDDLE**2).clamp(min=MIDDLE**2).sqrt()  # of at least one level of 255
     products = torch.fft.irfft2(spectrum[:, None] * torch.fft.rfft2(middle, s=size).conj(), s=size)
     norms = middle.norm(dim=(2, 3)).clamp(min=MIDDLE)
-    return (products[:, :, :places, :places] / spread[:, None] / norms[:, :, None, None]).amax((1, 2, 3))
+    found: Tensor = (products[:, :, :places, :places] / spread[:, None] / norms[:, :, None, None]).amax((1, 2, 3))
+    return found
 
 
 def _resizing(device: torch.device) -> Tensor:
