@@ -29,10 +29,10 @@ from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
 
 HIDDEN_SHARE, FEWEST_TO_HIDE = 1 / 3, 3  # of the known classes, and how many there must be
-RESTARTS = 5  # of k-means for each k
+CLUSTERINGS = 5  # of k-means for each k
 COARSE, FINE = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
-HOPELESS, LIKELY = 6.0, 4.0  # how far the log density is below the best where the search ends, and where it is refined
-MOST_TRIED, USUALLY_TRIED = 30, 15  # ks
+HOPELESS, PLAUSIBLE = 6.0, 4.0  # how far the log density is below the best where the search ends, and where it is refined
+MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
 WORSE_SEPARATION = 0.06  # share of the best separation that is one standard deviation
 LEAST_SEPARATION = 0.05  # below which the share is of this one
@@ -144,7 +144,7 @@ def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, k: int) -> Evide
     """Cluster into k; `hidden` (n,) are the labels of hidden classes, −1 elsewhere."""
     fitted = labels if (labels >= 0).any() else None
     seed, processes = job.settings.seed, job.processes
-    model = shared_kmeans.fit(rows.smoothed, fitted, k, n_init=RESTARTS, seed=seed, processes=processes)
+    model = shared_kmeans.fit(rows.smoothed, fitted, k, n_init=CLUSTERINGS, seed=seed, processes=processes)
     centres = means_of(rows.x, model.labels, k)
     sizes, known = np.log(np.maximum(np.bincount(model.labels, minlength=k), 1)), len(np.unique(labels[labels >= 0]))
     asked = hidden >= 0
@@ -238,7 +238,7 @@ def _search(
         gaps = [
             (b.k / a.k, a.k, b.k)
             for a, b in pairwise(all_scored)
-            if b.k - a.k > 1 and b.k > FINE * a.k and max(a.score, b.score) > best - LIKELY
+            if b.k - a.k > 1 and b.k > FINE * a.k and max(a.score, b.score) > best - PLAUSIBLE
         ]
         if not gaps:
             break
@@ -269,7 +269,7 @@ def _cached(job: Job, key: str, runtime: Runtime, find: Callable[[Note], list[Ev
         return [read_record(Evidence, each) for each in held]
 
     def note(tried: int) -> None:
-        runtime.progress("Counting categories", tried, max(USUALLY_TRIED, tried + 1))
+        runtime.progress("Counting categories", tried, max(OFTEN_TRIED, tried + 1))
 
     note(0)
     found = find(note)
