@@ -30,7 +30,7 @@ from sortal.system.progress import Runtime
 
 HIDDEN_SHARE, FEWEST_TO_HIDE = 1 / 3, 3  # of the known classes, and how many there must be
 CLUSTERINGS = 5  # of k-means for each k
-COARSE, FINE = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
+WIDE_STEP, NARROW_STEP = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
 HOPELESS, PLAUSIBLE = 6.0, 4.0  # how far the log density is below the best where the search ends, and where it is refined
 MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
@@ -129,7 +129,7 @@ def count_again(
     """
     low, high = before.interval
     low, high = max(round(low / AROUND), before.ks[0]), min(round(AROUND * high), before.ks[-1])
-    ks = sorted({min(round(low * FINE**i), high) for i in range(MOST_TRIED)} | {before.k, also or before.k})
+    ks = sorted({min(round(low * NARROW_STEP**i), high) for i in range(MOST_TRIED)} | {before.k, also or before.k})
     evidence = partial(_evidence, job, rows, images.labels, np.full(len(images), -1))
     key = cache.key("again", *rows.key, cache.hashed(images.labels), *ks, job.settings.seed)
     found = _cached(job, key, runtime, partial(_evaluate, evidence, ks))
@@ -231,14 +231,14 @@ def _search(
         best = max(each.score for each in all_scored)
         if k == high or max(last.score, before.score) < best - HOPELESS:
             break
-        k = min(max(round(COARSE * k), k + 1), high)
+        k = min(max(round(WIDE_STEP * k), k + 1), high)
     while len(tried) < MOST_TRIED:
         all_scored = scored()
         best = max(each.score for each in all_scored)
         gaps = [
             (b.k / a.k, a.k, b.k)
             for a, b in pairwise(all_scored)
-            if b.k - a.k > 1 and b.k > FINE * a.k and max(a.score, b.score) > best - PLAUSIBLE
+            if b.k - a.k > 1 and b.k > NARROW_STEP * a.k and max(a.score, b.score) > best - PLAUSIBLE
         ]
         if not gaps:
             break
