@@ -29,9 +29,12 @@ from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
 
 HIDDEN_SHARE, FEWEST_TO_HIDE = 1 / 3, 3  # of the known classes, and how many there must be
-CLUSTERINGS = 5  # of k-means for each k
+FITS_PER_K = 5  # of k-means for each k
 WIDE_STEP, NARROW_STEP = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
-HOPELESS, PLAUSIBLE = 6.0, 4.0  # how far the log density is below the best where the search ends, and where it is refined
+HOPELESS, PLAUSIBLE = (
+    6.0,
+    4.0,
+)  # how far the log density is below the best where the search ends, and where it is refined
 MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
 WORSE_SEPARATION = 0.06  # share of the best separation that is one standard deviation
@@ -144,7 +147,7 @@ def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, k: int) -> Evide
     """Cluster into k; `hidden` (n,) are the labels of hidden classes, −1 elsewhere."""
     fitted = labels if (labels >= 0).any() else None
     seed, processes = job.settings.seed, job.processes
-    model = shared_kmeans.fit(rows.smoothed, fitted, k, n_init=CLUSTERINGS, seed=seed, processes=processes)
+    model = shared_kmeans.fit(rows.smoothed, fitted, k, n_init=FITS_PER_K, seed=seed, processes=processes)
     centres = means_of(rows.x, model.labels, k)
     sizes, known = np.log(np.maximum(np.bincount(model.labels, minlength=k), 1)), len(np.unique(labels[labels >= 0]))
     asked = hidden >= 0
@@ -156,11 +159,11 @@ def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, k: int) -> Evide
         known_spread=float(sizes[:known].std()) if known else 0.0,
         new_size=float(sizes[known:].mean()) if k > known else 0.0,
         agreement=agreement or 0.0,
-        found=_found(hidden[asked], model.labels[asked], k),
+        found=_classes_found(hidden[asked], model.labels[asked], k),
     )
 
 
-def _found(hidden: Ints, clusters: Ints, k: int) -> int:
+def _classes_found(hidden: Ints, clusters: Ints, k: int) -> int:
     """Count the hidden classes of which most images are in one cluster, whose hidden images are mostly of it."""
     if not len(hidden):
         return 0
