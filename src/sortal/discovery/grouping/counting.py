@@ -29,10 +29,13 @@ from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
 
 HIDDEN_SHARE, FEWEST_TO_HIDE = 1 / 3, 3  # of the known classes, and how many there must be
-RESTARTS = 5  # of k-means for each k
-COARSE, FINE = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
-HOPELESS, LIKELY = 6.0, 4.0  # how far the log density is below the best where the search ends, and where it is refined
-MOST_TRIED, USUALLY_TRIED = 30, 15  # ks
+FITS_PER_K = 5  # of k-means for each k
+WIDE_STEP, NARROW_STEP = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
+HOPELESS, PLAUSIBLE = (
+    6.0,
+    4.0,
+)  # how far the log density is below the best where the search ends, and where it is refined
+MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
 WORSE_SEPARATION = 0.06  # share of the best separation that is one standard deviation
 LEAST_SEPARATION = 0.05  # below which the share is of this one
@@ -129,7 +132,7 @@ def count_again(
     """
     low, high = before.interval
     low, high = max(round(low / AROUND), before.ks[0]), min(round(AROUND * high), before.ks[-1])
-    ks = sorted({min(round(low * FINE**i), high) for i in range(MOST_TRIED)} | {before.k, also or before.k})
+    ks = sorted({min(round(low * NARROW_STEP**i), high) for i in range(MOST_TRIED)} | {before.k, also or before.k})
     evidence = partial(_evidence, job, rows, images.labels, np.full(len(images), -1))
     key = cache.key("again", *rows.key, cache.hashed(images.labels), *ks, job.settings.seed)
     found = _cached(job, key, runtime, partial(_evaluate, evidence, ks))
@@ -144,7 +147,7 @@ def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, k: int) -> Evide
     """Cluster into k; `hidden` (n,) are the labels of hidden classes, −1 elsewhere."""
     fitted = labels if (labels >= 0).any() else None
     seed, processes = job.settings.seed, job.processes
-    model = shared_kmeans.fit(rows.smoothed, fitted, k, n_init=RESTARTS, seed=seed, processes=processes)
+    model = shared_kmeans.fit(rows.smoothed, fitted, k, n_init=FITS_PER_K, seed=seed, processes=processes)
     centres = means_of(rows.x, model.labels, k)
     sizes, known = np.log(np.maximum(np.bincount(model.labels, minlength=k), 1)), len(np.unique(labels[labels >= 0]))
     asked = hidden >= 0
@@ -156,11 +159,11 @@ def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, k: int) -> Evide
         known_spread=float(sizes[:known].std()) if known else 0.0,
         new_size=float(sizes[known:].mean()) if k > known else 0.0,
         agreement=agreement or 0.0,
-        found=_found(hidden[asked], model.labels[asked], k),
+        found=_classes_found(hidden[asked], model.labels[asked], k),
     )
 
 
-def _found(hidden: Ints, clusters: Ints, k: int) -> int:
+def _classes_found(hidden: Ints, clusters: Ints, k: int) -> int:
     """Count the hidden classes of which most images are in one cluster, whose hidden images are mostly of it."""
     if not len(hidden):
         return 0
@@ -231,14 +234,14 @@ def _search(
         best = max(each.score for each in all_scored)
         if k == high or max(last.score, before.score) < best - HOPELESS:
             break
-        k = min(max(round(COARSE * k), k + 1), high)
+        k = min(max(round(WIDE_STEP * k), k + 1), high)
     while len(tried) < MOST_TRIED:
         all_scored = scored()
         best = max(each.score for each in all_scored)
         gaps = [
             (b.k / a.k, a.k, b.k)
             for a, b in pairwise(all_scored)
-            if b.k - a.k > 1 and b.k > FINE * a.k and max(a.score, b.score) > best - LIKELY
+            if b.k - a.k > 1 and b.k > NARROW_STEP * a.k and max(a.score, b.score) > best - PLAUSIBLE
         ]
         if not gaps:
             break
@@ -269,7 +272,7 @@ def _cached(job: Job, key: str, runtime: Runtime, find: Callable[[Note], list[Ev
         return [read_record(Evidence, each) for each in held]
 
     def note(tried: int) -> None:
-        runtime.progress("Counting categories", tried, max(USUALLY_TRIED, tried + 1))
+        runtime.progress("Counting categories", tried, max(OFTEN_TRIED, tried + 1))
 
     note(0)
     found = find(note)
