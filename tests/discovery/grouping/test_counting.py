@@ -170,7 +170,8 @@ def job_on(images: ImageSet, place: Path, **settings: Any) -> Job:
 def blobs(centres: NDArray[np.float64], each: int, noise: float) -> Features:
     x = np.repeat(centres, each, axis=0)
     x = x + np.random.default_rng(0).normal(0, noise, x.shape)
-    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    rows: Features = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    return rows
 
 
 def first_count(place: Path, x: Features, labels: Ints, *, hide: bool = True) -> KDistribution:

@@ -38,9 +38,9 @@ from sortal.discovery.results import means_of
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.losses import divergence
-from sortal.learning.methods import Method, Sortal
+from sortal.learning.methods import Sortal
 from sortal.learning.train import Trainer
-from sortal.runs.facts import TrainingResult, Trial
+from sortal.runs.facts import Trial
 from sortal.runs.run import INITIAL, LOG, MODEL
 from sortal.system.distributed import alone
 
@@ -202,17 +202,12 @@ def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch
     """Tokens are computed once, though rounds differ in their labels; with another k nothing is trained again."""
     tiny.write(tmp_path / "images", tiny.planted(each=8, labelled=6))
     vit: dict[str, Any] = {**SETTINGS, "backbone": "test_vit", "weights": "random", "views": 2}
-    made, notes, seen = tiny.spy(monkeypatch, token_cache, "cache_tokens"), list[str](), list[int]()
-    train = rounds.train
-
-    def noted(method: Method, images: ImageSet, *args: Any, **named: Any) -> TrainingResult:
-        seen.append(len(images.known))
-        return train(method, images, *args, **named)
-
-    monkeypatch.setattr(rounds, "train", noted)
+    made, trained = (tiny.spy(monkeypatch, *each) for each in ((token_cache, "cache_tokens"), (rounds, "train")))
+    notes: list[str] = []
     with tiny.quickly():
         run = tiny.sort(tmp_path / "images", tmp_path / "run", **{**vit, "runtime": replace(CPU, note=notes.append)})
-        assert (len(made), seen) == (1, [2, 3, 3])
+        assert len(made) == 1
+        assert [len(images.known) for _, images, *_ in trained] == [2, 3, 3], "one is hidden at first"
         assert len([*(run.cache / "learn").iterdir()]) == 3, "the folder of the tokens is gone"
         assert run.facts.training is not None
         assert run.facts.training.epochs == 4
