@@ -476,7 +476,7 @@ def test_very_doubtful_labels_are_not_learned_from_but_stay_in_the_result(
     assert (a.status[rows] == "labelled").all()
     assert a.category_id[rows].tolist() == [0, 0]
     assert a.suggested_id[rows].tolist() == [1, 1]
-    left_out = {file for file, label in zip(a.files, learned.shown.labels.tolist(), strict=True) if label < 0}
+    left_out = {file for file, label in zip(a.files, learned.to_learn.labels.tolist(), strict=True) if label < 0}
     assert ({a.files[row] for row in rows} <= left_out) == (method == "sortal")
     assert learned.to_learn.labels.tolist() == learned.shown.labels.tolist()
 
