@@ -101,12 +101,13 @@ def collection(
     old = old_classes(names, split, OLD.get(condition, 0.5))
     if condition in ("U", "U1"):
         old = old[:1]
-    images = images.hide_labels(old=old, fraction=1.0 if condition in LABELS else 0.5, seed=seed)
+    every = condition in LABELS or condition in SMALL  # class has a label
+    images = images.hide_labels(old=old, fraction=1.0 if every else 0.5, seed=seed)
     labels, junk = images.labels.copy(), np.zeros(len(images), dtype=bool)
-    if condition in LABELS:
+    if every:
         for label in range(len(images.classes)):
             rows = random.permutation(np.flatnonzero(labels == label))
-            labels[rows[min(LABELS[condition], max(len(rows) // 2, 1)) :]] = -1
+            labels[rows[min(LABELS.get(condition, len(rows)), max(len(rows) // 2, 1)) :]] = -1
     if condition == "U":
         labels[:] = -1
     if condition == "N":

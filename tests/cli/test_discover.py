@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.command_line import FUNCTIONS, NOTE, QUICK, Done, Real, Stub, invoke, options_of
 from support.printed import RESULT, lines_of, shown
-from support.sample_run import HOSTILE, by_hand, sample_run
+from support.sample_run import HOSTILE, by_hand, doubted, sample_run
 
 from sortal.cli import app, discover
 from sortal.cli.options import spell
@@ -124,6 +124,10 @@ def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[
         assert app.main(["discover", "photos"]) == 0
     assert "72 images: " in out.getvalue()
     assert "A note." not in out.getvalue()
+
+    assert "to check" not in out.getvalue()
+    discover.print_run(doubted(sample_run(), [0, 18], suggested=2))
+    assert "\n2 labels to check: " in capsys.readouterr().out
 
     bad = Quarantined("a/b.jpg", "empty", "0 bytes")
     found = sample_run(name=lambda number: f"{HOSTILE[number]}\x1b[31m"[-99:], quarantine=[bad])

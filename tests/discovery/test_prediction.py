@@ -330,7 +330,7 @@ def test_centres_are_weighted_by_the_clusters_they_came_from(
     tiny.write(tmp_path / "images", {**tiny.planted(), **wrong})
     gathered = spy(monkeypatch, results, "gather")
     before = sort(tmp_path / "images", tmp_path / "run", method="kmeans")
-    *_, held, _, gathered_clusters, _ = gathered[0]
+    *_, held, _, _, gathered_clusters, _ = gathered[0]
     clusters = gathered_clusters.of
     assert (clusters != before.assignments.category_id)[held].any()
     assert (clusters == before.assignments.category_id)[~held].all()

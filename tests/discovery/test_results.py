@@ -17,6 +17,7 @@ from support.stores import small_store
 
 from sortal.config import Contrast, Discovery, Recipe, Training
 from sortal.discovery import results
+from sortal.discovery.grouping.label_doubt import Doubts
 from sortal.discovery.job import Job, Origin
 from sortal.discovery.results import Clusters
 from sortal.images.decoding import Quarantined
@@ -86,7 +87,9 @@ def gathered(
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
     clusters = Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head, agreement=AGREEMENT, overlap=OVERLAP)
     job, contents = a_job(images, **settings), small_store(6, 8).digests
-    return results.gather(job, a_backbone(), trained, images, contents, held, x, clusters, bad)[0]
+    return results.gather(
+        job, a_backbone(), trained, images, contents, held, Doubts.none(len(images)), x, clusters, bad
+    )[0]
 
 
 def test_labelled_images_are_in_their_class_and_others_in_their_cluster() -> None:

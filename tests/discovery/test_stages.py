@@ -25,8 +25,9 @@ from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Rec
 from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.earlier import EarlierRun
-from sortal.discovery.grouping import shared_kmeans
+from sortal.discovery.grouping import label_doubt, shared_kmeans
 from sortal.discovery.grouping.choose_k import estimator
+from sortal.discovery.grouping.label_doubt import Doubts
 from sortal.discovery.job import Job, Origin, prepare
 from sortal.discovery.pipeline import carry_out, discover, stages_of
 from sortal.discovery.stages import held_out, set_aside, token_budget
@@ -143,7 +144,7 @@ def classified(
         found = sort(
             sorted_run.images, out, runtime=replace(CPU, progress=lambda what, *_: steps.append(what)), **asked
         )
-    *_, held, _, clusters, _ = gather.call_args.args
+    *_, held, _, _, clusters, _ = gather.call_args.args
     return found, steps, held, clusters.of
 
 
@@ -453,6 +454,33 @@ def test_half_of_what_a_review_confirmed_is_set_aside_whatever_the_files_are_cal
     assert (again == drawn[shuffled]).all()
 
 
+@pytest.mark.parametrize("method", ["sortal", "gcd"])
+def test_very_doubtful_labels_are_not_learned_from_but_stay_in_the_result(
+    sorted_run: SortedRun, tmp_path: Path, method: MethodName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only Sortal's own method leaves them out."""
+
+    def planted(x: NDArray[np.float32], labels: Ints, groups: Ints) -> Doubts:
+        found = Doubts.none(len(labels))
+        rows = np.flatnonzero(labels == 0)[:2]
+        found.doubt[rows], found.suggested[rows] = 0.95, 1
+        return found
+
+    monkeypatch.setattr(stages, "doubts", planted)
+    monkeypatch.setattr(label_doubt, "MOST_UNTRUSTED", 1.0)
+    with patch.object(stages, "_learn", wraps=stages._learn) as learn:
+        run = sort(sorted_run.images, tmp_path / "run", method=method, epochs=1, held_out=0.0)
+    a, learned = run.assignments, learn.call_args.args[2]
+    rows = a.labels_to_check
+    assert len(rows) == 2
+    assert (a.status[rows] == "labelled").all()
+    assert a.category_id[rows].tolist() == [0, 0]
+    assert a.suggested_id[rows].tolist() == [1, 1]
+    left_out = {file for file, label in zip(a.files, learned.shown.labels.tolist(), strict=True) if label < 0}
+    assert ({a.files[row] for row in rows} <= left_out) == (method == "sortal")
+    assert learned.to_learn.labels.tolist() == learned.shown.labels.tolist()
+
+
 def test_every_stage_reports_how_much_there_is_to_do(tmp_path: Path) -> None:
     totals: dict[str, list[int]] = {}
 
@@ -464,4 +492,5 @@ def test_every_stage_reports_how_much_there_is_to_do(tmp_path: Path) -> None:
     runtime = replace(CPU, progress=progress)
     discover(tiny.as_array(), out=tmp_path / "run", backbone="convnet", method="kmeans", k_max=8, runtime=runtime)
     counted = {stage for stage, total in totals.items() if any(total)}
-    assert counted >= {"[1", "[2", "[4", "[5", "[6"}  # nothing is trained, and these tests draw no report
+    # Nothing is trained, so labels are checked on the features that are used, and these tests draw no report.
+    assert counted >= {"[1", "[2", "[3", "[5", "[6"}

@@ -213,6 +213,18 @@ def test_the_trunk_computes_tokens_once_for_several_tails(limit: int, monkeypatc
     np.testing.assert_allclose(found(vit, fewer, kept=kept, batch_size=4), x[:5], atol=1e-4)
 
 
+def test_kept_tokens_stay_while_features_are_cached(tmp_path: Path) -> None:
+    vit, store, kept = (
+        load_backbone("test_vit", weights="random", image_size=SIZE),
+        small_store(5, 40),
+        KeptTokens(2**30),
+    )
+    for _ in range(2):
+        found(vit, store, kept=kept, folder=tmp_path)
+        assert kept.rows is not None
+        assert len(kept.rows) == 5
+
+
 def test_copies_are_computed_once(seen: list[int]) -> None:
     images, order = noise(3, 8), (2, 0, 2, 1, 0, 2)
     x = found(tiny(), store_of([images[i] for i in order]))

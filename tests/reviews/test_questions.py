@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.planted import contents, cut, planted, planted_run
+from support.sample_run import doubted
 
 from sortal.discovery.reviewing.advice import Advice
-from sortal.reviews.actions import Accept, AcceptCategory, Audit, Grow, Keep, Merge, Move, Reject, Rename
+from sortal.reviews.actions import Accept, AcceptCategory, Audit, Grow, Keep, Merge, Move, Reject, Rename, Undo
 from sortal.reviews.history import Review
 from sortal.reviews.questions import LAST, MERGE_LIKELY, SCREEN, SPLIT_LIKELY, Guide, Question
 from sortal.runs.run import Run
@@ -42,6 +43,35 @@ def confused() -> tuple[Run, Ints]:
     category = np.where(of == 4, 1, of)
     category[rows[cut(x, rows, 2) == 1]] = 4
     return planted_run(x, category), of
+
+
+# Labels
+
+
+def test_labels_to_check_are_asked_about_until_a_person_decides() -> None:
+    x, of = planted([60] * 3)
+    run = planted_run(x, of, known=2)
+    rows = np.flatnonzero((run.assignments.status == "labelled") & (of == 0))[:4]
+    guide, review = guided(doubted(run, rows.tolist(), suggested=1))
+    (question,) = asked(guide, review, "label")
+    assert question.rows[0] == tuple(rows.tolist()), "the most doubtful first"
+    assert (question.images, question.categories) == (4, (0, 1))
+    for each, beside in enumerate(question.rows[1:]):
+        assert len(beside) == 8
+        assert (of[[*beside]] == each).all()
+        assert (run.assignments.status[[*beside]] == "labelled").all()
+        assert not {*beside} & {*rows.tolist()}, "not what is doubtful itself"
+    review.take(Accept(images=contents(run, rows[:1])))
+    review.take(Move(images=contents(run, rows[1:2]), category=1))
+    review.take(Reject(images=contents(run, rows[2:3]), category=0))
+    assert asked(guide, review, "label")[0].rows[0] == (int(rows[3]),)
+    review.take(Undo())
+    review.take(Undo())
+    assert asked(guide, review, "label")[0].images == 3
+    guide.lost = (np.arange(len(run.assignments)) == rows[1]).astype(np.int8)
+    assert asked(guide, review, "label")[0].images == 2, "not about files that are gone"
+    review.take(Merge(categories=(0, 1)))
+    assert not asked(guide, review, "label"), "they are one class"
 
 
 # Merges and splits

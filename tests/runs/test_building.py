@@ -31,6 +31,21 @@ def test_seen_images_are_certain_and_settled_ones_are_never_unsure() -> None:
     np.testing.assert_array_equal(found.confidence[unsure], [before[0], 1, 1, before[3], before[4]])
 
 
+def test_a_label_is_doubted_until_a_person_decides_or_its_category_is_the_suggested_one() -> None:
+    rows = np.flatnonzero(RUN.assignments.status == "labelled")[:5]
+    own, ids = RUN.assignments.category_id[rows], [each.id for each in RUN.categories]
+    other = next(each for each in ids if each not in own.tolist())
+    blank = np.zeros(len(RUN.assignments))
+    doubt, suggested, states = blank + 0.5, np.full(len(blank), other), blank.astype(np.int64)
+    states[rows[1:3]] = ReviewState.CONFIRMED, ReviewState.MOVED
+    suggested[rows[3:]] = own[3], max(ids) + 1  # which was merged away
+    a = replace(RUN.assignments, doubt=doubt, suggested_id=suggested, reviewed=states)
+    found = assess(a, RUN.features, RUN.categories, RUN.centres, RUN.confidence, RUN.head)
+    assert found.doubt[rows].tolist() == [0.5, 0, 0, 0, 0]
+    assert found.suggested_id[rows].tolist() == [other, -1, -1, -1, -1]
+    assert not found.doubt[found.status != "labelled"].any()
+
+
 def test_the_digest_of_images_depends_on_their_contents_and_labels_only() -> None:
     a = RUN.assignments
     order = np.arange(len(a))[::-1]

@@ -53,7 +53,10 @@ def test_the_data_frame_equals_what_pandas_reads_from_the_table(tmp_path: Path) 
     wrote = a_run(tmp_path, plain, labels=[None, *plain[1:]], truth=plain)
     save_run(wrote)
     frame = wrote.to_pandas()
-    options: dict[str, Any] = {"keep_default_na": False, "na_values": {"label": [""], "next_distance": [""]}}
+    options: dict[str, Any] = {
+        "keep_default_na": False,
+        "na_values": {"label": [""], "next_distance": [""], "suggested": [""]},
+    }
     read = pandas.read_csv(tmp_path / storage.ASSIGNMENTS, dtype={"content": str}, **options)
     assert list(frame.columns) == list(read.columns)
     for name in frame.columns:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.decisions import apply
+from support.sample_run import doubted, sample_run
 from support.saved_runs import CANDIDATE, REJECTED, SCORES, a_run, assert_same, hostile_run
 
 from sortal.config import Ranks, Recipe, Training
@@ -60,10 +61,12 @@ def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(t
     header = (wrote.folder / storage.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
     assert header == (
         '"file_name","label","truth","category","category_id","status","confidence","distance",'
-        '"next_category","next_category_id","next_distance","reviewed","group","folder","content"'
+        '"next_category","next_category_id","next_distance","reviewed","group",'
+        '"doubt","suggested","suggested_id","folder","content"'
     )
     for row in raw_cells(wrote.folder / storage.ASSIGNMENTS):
-        kinds = [str, str, str, str, float, str, float, float, str, float, float, str, float, float, str]
+        kinds = [str, str, str, str, float, str, float, float, str, float, float, str]
+        kinds += [float, float, str, float, float, str]
         assert [type(cell) for cell in row] == kinds
 
 
@@ -103,6 +106,25 @@ def test_a_single_category_an_empty_category_and_very_long_names_are_loaded_unch
     save_run(wrote)
     assert_same(wrote, load_run(tmp_path))
     assert csv.field_size_limit() == limit
+
+
+def test_doubt_in_labels_is_loaded_and_a_run_from_before_has_none(tmp_path: Path) -> None:
+    wrote = doubted(replace(sample_run(), folder=tmp_path), [18, 0], suggested=2)
+    save_run(wrote)
+    a = load_run(tmp_path).assignments
+    np.testing.assert_allclose(a.doubt[[18, 0]], [0.9, 0.89], atol=1e-6)
+    assert a.labels_to_check.tolist() == [18, 0]
+    assert a.suggested_id[[0, 1]].tolist() == [2, -1]
+    rows = tables.read(tmp_path / storage.ASSIGNMENTS)
+    older = {name: cells for name, cells in rows.items() if name not in ("doubt", "suggested", "suggested_id")}
+    (tmp_path / storage.ASSIGNMENTS).write_bytes(tables.table([*older.items()]))
+    a = load_run(tmp_path).assignments
+    assert not a.doubt.any()
+    assert (a.suggested_id == -1).all()
+    for column, cell in (("doubt", "1.5"), ("doubt", "nan"), ("suggested_id", "99")):
+        (tmp_path / storage.ASSIGNMENTS).write_bytes(tables.table([*(rows | {column: [cell] * 72}).items()]))
+        with pytest.raises(InputError, match="is damaged"):
+            load_run(tmp_path)
 
 
 class Killed(BaseException):

@@ -97,6 +97,8 @@ def sample_run(
         next_distance=next_distance,
         reviewed=np.zeros(images, dtype=np.int64),
         group=np.arange(images),
+        doubt=np.zeros(images),
+        suggested_id=np.full(images, -1),
     )
     made = [
         Category(id=each, name=names[each], kind="known" if each < known else "new", weight=int((at == each).sum()))
@@ -124,6 +126,15 @@ def sample_run(
             for i in range(candidates)
         ),
     )
+
+
+def doubted(run: Run, rows: Sequence[int], suggested: int, doubt: float = 0.9) -> Run:
+    """The run with doubt in the labels of these rows, the first the most doubtful; another category is suggested."""
+    a, numbers = run.assignments, np.array(rows)
+    assert (a.status[numbers] == LABELLED).all()
+    doubts, others = a.doubt.copy(), a.suggested_id.copy()
+    doubts[numbers], others[numbers] = doubt - 0.01 * np.arange(len(rows)), suggested
+    return replace(run, assignments=replace(a, doubt=doubts, suggested_id=others))
 
 
 def by_hand() -> Run:

@@ -211,6 +211,8 @@ def _print_result(run: "Run") -> None:
         rows.append((printing.name(each.name), each.kind, each.size, each.labelled, each.unsure, cohesion))
     headings = ("Category", "Kind", "Images", "Labelled", "Unsure", "Cohesion")
     printing.print_table(headings, printing.abridge(rows, "more category", "more categories"))
+    if count := len(run.assignments.labels_to_check):
+        print(f"\n{plural(count, 'label')} to check: sortal review shows what each image looks like instead.")
     if (m := run.metrics) is not None:
         figures = ", ".join(f"{part.capitalize()} {printing.share(each)}" for part, each in vars(m.accuracy).items())
         print(f"\nAccuracy, %: {figures}; on the {plural(m.images, 'unlabelled image')} whose truth is known.")

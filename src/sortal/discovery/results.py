@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sortal
+from sortal.discovery.grouping.label_doubt import Doubts
 from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
@@ -50,6 +51,7 @@ def gather(
     images: ImageSet,
     contents: NDArray[np.bytes_],
     held: NDArray[np.bool_],
+    doubted: Doubts,
     x: Features,
     clusters: Clusters,
     quarantine: tuple[Quarantined, ...],
@@ -77,7 +79,14 @@ def gather(
     blank = named_at_source(job, images, unassigned(images, contents))
     if clusters.moments is not None:
         blank = replace(blank, group=clusters.moments.of)
-    assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states)
+    suggested = np.where(doubted.suggested < 0, -1, np.searchsorted(images.known, doubted.suggested))
+    assignments = replace(
+        blank,
+        category_id=ids_of(categories, placed),
+        reviewed=review.states,
+        doubt=doubted.doubt,
+        suggested_id=ids_of(categories, suggested),
+    )
     hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x))
     next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
     run = build_run(
@@ -177,6 +186,11 @@ def add_to_means(
         np.add.at(sums, rows[part], x[part].astype(np.float64))
     moved: Features = np.where(total[:, None] > 0, sums / np.maximum(total[:, None], 1), means).astype(np.float32)
     return moved, total
+
+
+def means_of(x: Features, clusters: NDArray[np.int64], k: int) -> Features:
+    """Return the mean (k, d) of the features (n, d) in each cluster (n,); 0 for an empty one."""
+    return add_to_means(np.zeros((k, x.shape[1]), np.float32), np.zeros(k, np.int64), clusters, x)[0]
 
 
 def sources_of(job: Job, images: ImageSet) -> tuple[ImageSource, ...]:

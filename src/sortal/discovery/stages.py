@@ -15,6 +15,7 @@ from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.bursts import describe_bursts, find_moments
 from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_of
 from sortal.discovery.grouping.granularity import granular_k
+from sortal.discovery.grouping.label_doubt import VERY_DOUBTFUL, Doubts, doubts, untrusted
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
@@ -22,7 +23,7 @@ from sortal.discovery.results import Clusters
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
-from sortal.images.review_states import ReviewState
+from sortal.images.review_states import SETTLED, ReviewState
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
@@ -66,7 +67,7 @@ class Stages:
         runtime.progress(doing, 0, 0)
         start = perf_counter()
         yield runtime
-        self.timings[name] = round(perf_counter() - start, 3)
+        self.timings[name] = round(self.timings.get(name, 0.0) + perf_counter() - start, 3)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -101,6 +102,8 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     def features(runtime: Runtime) -> Features:
         return moments.means(compute(runtime))
 
+    with stages.stage(job.order[1], "Checking labels") as runtime:
+        inputs, doubted = _without_doubtful(job, inputs, compute, runtime)
     k: KChoice | None = None
     if job.order[1] == "k":
         with stages.stage("k", "Estimating the number of classes") as runtime:
@@ -116,15 +119,14 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         rows = rows_of(job, moments.means(x))
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = granular_k(job, rows, inputs.counted, runtime, stages.note)
-        if learned.likely and k.interval:  # features trained for one k make others look unlikely
-            k = replace(k, interval=(min(k.interval[0], learned.likely[0]), max(k.interval[1], learned.likely[1])))
+            k = granular_k(job, rows, inputs.counted, runtime, stages.note, counted=learned.counted)
     with stages.stage("clusters", "Clustering") as runtime:
         clusters = _clusters(job, rows, inputs, k, learned, runtime)
     if not job.processes.is_first:
         return None
+    images, contents = inputs.images, inputs.store.digests
     run, lost = results.gather(
-        job, backbone, learned.trained, inputs.images, inputs.store.digests, inputs.held, x, clusters, pixels.quarantine
+        job, backbone, learned.trained, images, contents, inputs.held, doubted, x, clusters, pixels.quarantine
     )
     if lost:
         stages.note(f"No category resembles {listing(lost)} of the earlier run, none of whose images was confirmed.")
@@ -140,14 +142,16 @@ class _Inputs:
     moments: Moments  # of these images
     order: NDArray[np.int64]  # (m,) of moments, by content
     held: NDArray[np.bool_]  # (n,) those whose labels are held out for calibration
-    counted: ImageSet  # an image of each moment, without labels that are held out or set aside
+    settled: NDArray[np.bool_]  # (n,) those that people have decided on
+    counted: ImageSet  # an image of each moment, without labels that are held out, set aside or very doubtful
     to_learn: ImageSet  # all images with these labels, and validation images where training selects an epoch by them
     pixels_to_learn: PixelStore
 
 
 def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     everything, pixels = _readable(job, pixels, stages)
-    everything, talked_about, confirmed = _with_decisions(job, everything, pixels, stages)
+    everything, states, confirmed = _with_decisions(job, everything, pixels, stages)
+    talked_about, settled = states != ReviewState.OPEN, np.isin(states, SETTLED)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
     moments = find_moments(job, images, store, stages.runtime)
@@ -173,6 +177,7 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
         order=order,
         held=held,
         counted=shown.select(rows),
+        settled=settled[to_sort],
         to_learn=to_learn,
         pixels_to_learn=pixels_to_learn,
     )
@@ -197,10 +202,9 @@ def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, P
 
 def _with_decisions(
     job: Job, images: ImageSet, store: PixelStore, stages: Stages
-) -> tuple[ImageSet, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the images with labels from the review of an earlier run, and two masks (n,) of them.
-
-    The first has those that people decided anything about, the second those that were confirmed and had no label.
+) -> tuple[ImageSet, NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the images with labels from the review of an earlier run, what people said of each (n,), its ReviewState,
+    and the mask (n,) of those that were confirmed and had no label.
     """
     review = EarlierReview(job.earlier.reviewed, contents_of(store.digests))
     found, given = review.labelled(images)
@@ -211,7 +215,31 @@ def _with_decisions(
         check_sortable(found.select(~found.validation), job.settings)
     states = review.states
     confirmed = np.isin(states, (ReviewState.CONFIRMED, ReviewState.UNSEEN))
-    return found, states != ReviewState.OPEN, confirmed & images.unlabelled
+    return found, states, confirmed & images.unlabelled
+
+
+def _without_doubtful(
+    job: Job, inputs: _Inputs, features: Callable[[Runtime], Features], runtime: Runtime
+) -> tuple[_Inputs, Doubts]:
+    """Return how doubtful labels are, and what is to be learned without those that are very doubtful.
+
+    Only Sortal's own method leaves them out; the others learn as published.
+    """
+    labels, moments = inputs.images.labels, inputs.moments
+    copies = moments.of if moments.any_burst else np.unique(inputs.store.digests, return_inverse=True)[1]
+    if len(inputs.images.known) < 2:
+        return inputs, Doubts.none(len(labels))
+    x = features(runtime)
+    found = job.processes.by_first(lambda: doubts(x, labels, copies))
+    if not isinstance(job.recipe.losses, Rounds):
+        return inputs, found
+    doubtful = np.where(inputs.settled, 0.0, found.doubt)
+    learned = inputs.to_learn.labels
+    left_out = untrusted(np.where(labels >= 0, learned, -1), doubtful)
+    lost = np.bincount(moments.of[left_out], minlength=len(moments)) > 0  # with all images of the moment
+    to_learn = replace(inputs.to_learn, labels=np.where(lost[moments.of], -1, learned))
+    held = inputs.held & (doubtful <= VERY_DOUBTFUL)
+    return replace(inputs, held=held, counted=to_learn.select(moments.first), to_learn=to_learn), found
 
 
 def held_out(

@@ -105,6 +105,8 @@ class KeptTokens:
 
     def of(self, rows: RowNumbers, compute: Callable[[], Iterator[Tensor]]) -> Iterator[Tensor]:
         """Yield the tokens of these rows of a store in batches: those that are kept, or else what `compute` yields."""
+        if not len(rows):  # their features are cached, and those of other weights may not be
+            return
         if self.rows is not None and np.array_equal(self.rows, rows):
             yield from self.batches
             return

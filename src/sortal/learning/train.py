@@ -251,6 +251,7 @@ class Trainer:
             self.shares,
             batch_size=c.batch_size,
             balanced=c.balanced,
+            repeats=c.repeats,
             seed=c.seed,
             epoch=p.epoch,
         ).since(p.step)

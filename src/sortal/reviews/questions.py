@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.images.review_states import ReviewState
 from sortal.reviews import growing
 from sortal.reviews.actions import Refit
 from sortal.reviews.audit import due
@@ -37,7 +38,7 @@ RIVALS = 20  # categories that two parts are compared among
 LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
-QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image"]
+QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label"]
 
 
 class Advisor(Protocol):
@@ -94,6 +95,7 @@ class Guide:
         found = [*self._growing(review, sure, free), *self._pages(review, sure, free)]
         best = max((each.worth for each in found), default=1.0)
         found += [*self._merges(review, free, best), *self._splits(review, sure, free), *self._audits(review)]
+        found += self._labels(review)
         return sorted(found, key=lambda each: -each.worth)
 
     def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
@@ -239,6 +241,30 @@ class Guide:
         waiting = sum(due(count, review.categories[each].tally) for each, count in counts.items())
         worth = np.inf if waiting >= SCREEN else LAST  # as soon as a screen is full, or nearly at the end
         return [Question(kind="audit", categories=ids, rows=(tuple(rows),), images=len(rows), worth=float(worth))]
+
+    def _labels(self, review: Review) -> list[Question]:
+        """Ask about labels that look wrong, the most doubtful first, unless a person has decided on them."""
+        a = self.run.assignments
+        rows = self._there(a.labels_to_check)
+        suggested = a.suggested_id[rows]
+        left = (review.reviewed[rows] == ReviewState.OPEN) & (suggested != review.category[rows])
+        rows = rows[left & np.isin(suggested, [*review.categories])]
+        if not len(rows):
+            return []
+        seconds = (1 + 2 * BESIDE) * LOOK + ANSWER
+        worth = 2 * (1 + TEACHES) * float(a.doubt[rows[0]]) / seconds  # a wrong label less, and a right one more
+        shown = rows[:OFFERED]
+        ids = tuple(np.unique([review.category[shown], a.suggested_id[shown]]).tolist())
+        beside = (tuple(self._examples(review, each)) for each in ids)
+        asked = (tuple(shown.tolist()), *beside)
+        return [Question(kind="label", categories=ids, rows=asked, images=len(rows), worth=worth)]
+
+    def _examples(self, review: Review, category: int) -> list[int]:
+        """Return typical images of a category: labelled ones that nobody doubts, or else any."""
+        sure = review.settled & ~review.unseen
+        sure[self.run.assignments.labels_to_check] = False
+        typical = self.typical(review, category, len(review.category))
+        return sorted(typical, key=lambda row: not sure[row])[:BESIDE]
 
     # What they rest on
 

@@ -291,8 +291,11 @@ class Session:
 
     def images(self, rows: Ints) -> dict[str, Any]:
         """Describe images."""
+        a = self.run.assignments
+        labels = {"doubt": a.doubt[rows].round(3).tolist(), "suggested": a.suggested_id[rows].tolist()}
         with self._lock:
-            return {"version": self.version, **self._rows(rows), "file": [self._file(row) for row in rows.tolist()]}
+            files = [self._file(row) for row in rows.tolist()]
+            return {"version": self.version, **self._rows(rows), **labels, "file": files}
 
     def near(self, row: int) -> dict[str, Any]:
         """Return the categories and the images that are most similar to an image, the most similar first."""

@@ -74,6 +74,8 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
         next_distance=np.zeros(n),
         reviewed=np.zeros(n, dtype=np.int64),
         group=np.arange(n),
+        doubt=np.zeros(n),
+        suggested_id=np.full(n, -1),
     )
 
 
@@ -90,7 +92,7 @@ def assess(
     """Compute status, confidence and distances of images; `reassign` first moves each to its most likely category.
 
     An image that a person has seen and decided on has a confidence of 1. One that was decided on, seen or not, is never
-    unsure.
+    unsure, and its label is not doubted any more.
     """
     own = None if reassign else rows_of(categories, assignments.category_id)
     placement = place(x, centres, confidence.temperature, row=own, head=head)
@@ -98,14 +100,19 @@ def assess(
     sure = np.where(labelled | assignments.seen, 1.0, confidence.of(placement))
     kind = np.where(known[placement.row], KNOWN, NEW)
     decided = assignments.settled | (sure >= confidence.unsure_below)
+    own_id, suggested = ids_of(categories, placement.row), assignments.suggested_id
+    doubted = labelled & ~assignments.settled & (suggested != own_id)
+    doubted &= np.isin(suggested, [each.id for each in categories])  # it may have been merged
     return replace(
         assignments,
-        category_id=ids_of(categories, placement.row),
+        category_id=own_id,
         status=np.where(labelled, LABELLED, np.where(decided, kind, UNSURE)),
         confidence=sure,
         distance=placement.distance,
         next_category_id=ids_of(categories, placement.next_row),
         next_distance=placement.next_distance,
+        doubt=np.where(doubted, assignments.doubt, 0.0),
+        suggested_id=np.where(doubted, suggested, -1),
     )
 
 

@@ -23,6 +23,7 @@ from sortal.system.text import plural
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
 INITIAL = "initial.safetensors"  # the trained part of the backbone as it was before training
 DECISIONS = "decisions.jsonl"  # of people who reviewed the run
+LABEL_TO_CHECK = 0.3  # doubt above which people are asked to check a label
 LAST_ID = 2**62  # of a category: arrays hold what follows it, too
 
 CategoryKind = Literal["known", "new"]
@@ -52,6 +53,9 @@ class Assignments:
         """The number of images if those of the same moment count once."""
         return len(np.unique(self.group))
 
+    doubt: NDArray[np.float64]  # (n,) that the label is wrong, by the labels of similar images; 0 without a label
+    suggested_id: NDArray[np.int64]  # (n,) the category that these have; −1 where none is suggested
+
     @property
     def seen(self) -> NDArray[np.bool_]:
         """The mask (n,) of images whose category a person has decided after seeing them."""
@@ -61,6 +65,12 @@ class Assignments:
     def settled(self) -> NDArray[np.bool_]:
         """The mask (n,) of images whose category a person has decided, seen or unseen."""
         return np.isin(self.reviewed, SETTLED)
+
+    @property
+    def labels_to_check(self) -> NDArray[np.int64]:
+        """The rows whose labels a person should check, the most doubtful first."""
+        rows = np.flatnonzero(self.doubt > LABEL_TO_CHECK)
+        return rows[np.argsort(-self.doubt[rows], kind="stable")]
 
     def __len__(self) -> int:
         return len(self.files)
@@ -159,7 +169,8 @@ class Run:
     def __post_init__(self) -> None:
         (k, d), a, c = self.centres.shape, self.assignments, self.confidence
         sizes = {category.id: category.size for category in self.categories}
-        own, following = {j: n for j, n in sizes.items() if n}, {*a.next_category_id.tolist()}
+        own = {j: n for j, n in sizes.items() if n}
+        following = {*a.next_category_id.tolist(), *a.suggested_id.tolist()}
         rules = (
             (len(sizes) == len(self.categories) == k, "every category must have an id of its own and a centre",
              "categories.csv, centres.npy"),
@@ -167,7 +178,8 @@ class Run:
              "run.json, categories.csv"),
             (sizes_of(a.category_id) == own, "the sizes of categories must be those of the assignments",
              "categories.csv, assignments.csv"),
-            ({-1, *sizes} >= following, "every next category must exist", "assignments.csv, categories.csv"),
+            ({-1, *sizes} >= following, "every next or suggested category must exist",
+             "assignments.csv, categories.csv"),
             (self.features.shape == (len(a), d), "every image must have features as long as the centres",
              "assignments.csv, features.npy, centres.npy"),
             (c.usual.shape == c.deviation.shape == (k,), "every category must have a usual distance",
@@ -277,6 +289,9 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("next_distance", a.next_distance),
         ("reviewed", words_of(a.reviewed)),
         ("group", a.group),
+        ("doubt", a.doubt),
+        ("suggested", [names.get(i) for i in a.suggested_id.tolist()]),
+        ("suggested_id", a.suggested_id),
         ("folder", a.folders),
         ("content", a.contents),
     ]

@@ -301,6 +301,8 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
     table = _read_table(path, *texts, "folder", "category_id", "next_category_id", *numbers)
     folders, none = _integers(table["folder"]), [""] * len(table["file_name"])
     own = [*map(str, range(len(none)))]  # of runs before there were groups
+    doubt = np.array([float(cell) for cell in table.get("doubt", ["0"] * len(none))])  # not in older runs
+    suggested = _integers(table.get("suggested_id", ["-1"] * len(none)))
     for column, values, allowed in (
         ("status", {*table["status"]}, {*STATUSES}),
         ("reviewed", {*table["reviewed"]}, {*STATE_WORDS}),
@@ -309,6 +311,8 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
     ):
         if wrong := [*map(quoted, values - allowed)]:
             raise ValueError(f"the column {column} of {ASSIGNMENTS} has an invalid cell, {min(wrong)}")
+    if not ((doubt >= 0) & (doubt <= 1)).all():
+        raise ValueError(f"the column doubt of {ASSIGNMENTS} must be from 0 to 1")
     return Assignments(
         files=tuple(table["file_name"]),
         folders=folders,
@@ -320,6 +324,8 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
         next_category_id=_integers(table["next_category_id"]),
         reviewed=states_of(table["reviewed"]),
         group=_integers(table.get("group", own)),
+        doubt=doubt,
+        suggested_id=suggested,
         **{name: np.array([float(cell or "nan") for cell in table[name]]) for name in numbers},
     )
 

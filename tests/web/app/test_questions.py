@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from support.browsing import Open, press, says
 from support.reviews import WORDS, Client, saved_run, serving, session_of
+from support.sample_run import doubted
 
 from sortal.images.review_states import ReviewState
-from sortal.reviews.loading import load_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import Run
 
 if TYPE_CHECKING:
@@ -235,6 +236,32 @@ def test_every_question_is_answered_by_keys(tmp_path: Path, opened: Open) -> Non
     a = load_run(run.folder).assignments
     free = a.status != "labelled"
     assert {*a.reviewed[free].tolist()} == {ReviewState.CONFIRMED, ReviewState.UNSEEN}
+
+
+def test_a_wrong_label_is_corrected_by_one_key(tmp_path: Path, opened: Open) -> None:
+    run = planted(tmp_path / "run")
+    rows = np.flatnonzero((run.assignments.status == "labelled") & (run.assignments.category_id == 0))[:4].tolist()
+    save_run(doubted(run, rows, suggested=1))
+    run = load_run(run.folder, raw=True)
+    with serving(session_of(run)) as client:
+        page = opened(client)
+        page.click("text=Check labels that look wrong")
+        for key, words in (("n", "Moved 1 image to 'class 1'"), ("y", "Confirmed 1 image"), ("u", "")):
+            _asked(page, "Is this class 0 or class 1?")
+            left = page.inner_text(".question .head p")
+            assert len(page.query_selector_all(".two .grid")) == 2
+            path = page.get_attribute(".question .one", "data-path")
+            press(page, key)
+            if words:
+                says(page, words)
+                page.wait_for_function("text => document.querySelector('.head p')?.innerText !== text", arg=left)
+            else:
+                page.wait_for_function("path => document.querySelector('.one')?.dataset.path !== path", arg=path)
+        assert page.get_attribute(".question .one", "data-path") == f"/image/{rows[3]}"
+    a = load_run(run.folder).assignments
+    assert a.category_id[rows].tolist() == [1, 0, 0, 0]
+    assert a.reviewed[rows].tolist() == [ReviewState.MOVED, ReviewState.CONFIRMED, ReviewState.OPEN, ReviewState.OPEN]
+    assert a.labels_to_check.tolist() == rows[2:]
 
 
 def _asked(page: Page, question: str) -> None:

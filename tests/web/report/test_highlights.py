@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.sample_run import QUICK, sample_run
+from support.sample_run import QUICK, doubted, sample_run
 from support.stores import same_store, small_store
 
 from sortal.reviews.actions import Refit
@@ -117,6 +117,16 @@ def test_a_page_leads_with_notes_new_categories_and_what_to_look_at(mixed_up: Ru
     places = [page.index(each) for each in parts]
     assert places == sorted(places)
     assert "stands out" not in page
+
+
+def test_labels_to_check_come_first_with_what_they_look_like() -> None:
+    run = doubted(sample_run(images=144), [18, 0], suggested=1)
+    found = find_highlights(run, summary.cards(run, typical=1, doubtful=1), highlights.NOT_COMPARED)
+    assert found.labels == [18, 0]
+    assert summary.images(run, [0, 1, 18])["suggested"] == {0: 1, 2: 1}
+    page = unescape(make_report(run, small_store(144, 12), QUICK).decode())
+    assert "<h3>2 labels to check</h3>" in page
+    assert "to check</h3>" not in make_report(sample_run(), small_store(72, 12), QUICK).decode()
 
 
 def test_where_nothing_is_wrong_or_new_the_page_says_so() -> None:

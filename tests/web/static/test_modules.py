@@ -253,6 +253,10 @@ def test_a_question_stays_until_it_is_answered_or_put_off(call: Call) -> None:
     assert call("review/queue", pick, items, second, [grow], 0)[1] == [[8]], "it stays while it is asked"
     assert call("review/queue", pick, items, None, [], 2)[0] == "page"
     assert call("review/queue", pick, items, None, [], 9)[0] == "grow", "there is no such place any more"
+    labels = question("label", 3, 4)
+    go_on = "(items, last) => m.nextQuestion(items, { later: new Set(), asked: null, start: 0, last }).rows"
+    assert call("review/queue", go_on, [*items, labels], "label") == [[3]], "who checks labels goes on"
+    assert call("review/queue", go_on, [*items, labels], "page") == items[0]["rows"]
     last = call("review/queue", pick, items, None, [grow, first, second], 0)[2]
     assert call("review/queue", pick, items, None, [grow, first, second, last], 0) is None
     assert call("review/queue", pick, [], None, [], 1) is None

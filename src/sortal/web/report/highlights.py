@@ -17,6 +17,7 @@ COMPARED_IMAGES, COMPARED_EACH = 8000, 24  # that categories are compared by, or
 COMPARED_CATEGORIES = 2500  # at most, the largest
 LIKELY_ENOUGH = 0.5  # probability from which two categories are said to look alike, or one to be mixed
 MOST_LEADING, MOST_PAIRS, MOST_SINGLE, MOST_DOUBTFUL = 10, 4, 8, 8  # categories, pairs of each kind, and images shown
+MOST_LABELS = 8  # images whose labels look wrong
 PAIR_PICTURES = 4  # of each category, or part
 
 
@@ -40,6 +41,7 @@ class Highlights:
     single: list[Card]  # new categories of one image
     singles: int  # how many there are
     doubtful: list[int]
+    labels: list[int]  # images whose labels look wrong
     smaller: Pair | None  # what one category fewer would merge
     larger: Pair | None  # what one category more would split
 
@@ -103,6 +105,7 @@ def find_highlights(run: Run, cards: Sequence[Card], compared: Comparison) -> Hi
         single=single[:MOST_SINGLE],
         singles=len(single),
         doubtful=sorted(unsure, key=lambda row: (float(a.confidence[row]), row))[:MOST_DOUBTFUL],
+        labels=a.labels_to_check[:MOST_LABELS].tolist(),
         smaller=joined[0] if joined else None,
         larger=divided[0] if divided else None,
     )

@@ -160,9 +160,18 @@ def images(run: Run, rows: list[int], absolute_paths: bool = False) -> dict[str,
         "confidence": [_rounded(value) for value in a.confidence[rows].tolist()],
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
         "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
+        "suggested": {at: number for at, number in enumerate(_suggested(run, rows)) if number >= 0},
         "source": a.folders[rows].tolist(),
         "url": {at: url for at, row in enumerate(rows) if (url := _irregular(run, row, absolute_paths)) is not None},
     }
+
+
+def _suggested(run: Run, rows: list[int]) -> list[int]:
+    """Return the category that is suggested for each of these rows, where its label is to be checked, or else −1."""
+    a = run.assignments
+    to_check = np.isin(rows, a.labels_to_check)
+    found: list[int] = np.where(to_check, rows_of(run.categories, a.suggested_id[rows]), -1).tolist()
+    return found
 
 
 def sources(run: Run, absolute_paths: bool = False) -> list[dict[str, str | None]]:

@@ -41,6 +41,8 @@ function describe(image) {
     ["Confidence", percent(images.confidence[image])],
   ];
   const [next, truth] = [images.next[image], images.truth[image]];
+  const suggested = categories[images.suggested[image]];
+  if (suggested) pairs.push(["Label to check", `looks like ${suggested.name}`]);
   if (next !== images.category[image] && categories[next]) pairs.push(["Next nearest", categories[next].name]);
   if (truth !== null) pairs.push(["True class", truth + (wrong.has(image) ? " (different)" : "")]);
   return pairs;
@@ -164,5 +166,7 @@ for (const element of document.querySelectorAll("[data-frames]")) {
 }
 for (const element of document.querySelectorAll("[data-images]")) {
   const list = listed(element.dataset.images);
-  element.append(...list.map((image) => thumbnail(image, list)));
+  const asked = element.classList.contains("labels");
+  const captionOf = (image) => [images.category[image], images.suggested[image]].map((id) => categories[id].name);
+  element.append(...list.map((image) => thumbnail(image, list, asked ? captionOf(image).join(" / ") : undefined)));
 }

@@ -73,6 +73,11 @@ export const KEYS = {
   audit: { yes: ["y", "all but the chosen are right"] },
   page: { yes: ["y", "confirm all but the chosen"], no: ["n", "none of them"], rename: ["r", "name it"] },
   single: { move: ["m", "another"] },
+  label: {
+    yes: ["y", "keep the label"],
+    no: ["n", "wrong: move it to the other class"],
+    move: ["m", "neither: move it elsewhere"],
+  },
   question: { later: ["u", "later: not sure"], open: ["o", "open the category"] },
 };
 

@@ -30,7 +30,8 @@ export function overview(view) {
     lost.hidden = !lost.textContent;
     const { items } = await get("/api/queue");
     intro.textContent = introduction(items.length);
-    queue.replaceChildren(...items.slice(0, FIRST).map(questionLink));
+    const listed = items.map(questionLink).filter((_, at) => at < FIRST || items[at].kind === "label");
+    queue.replaceChildren(...listed);
   };
   const walk = (step) => {
     const links = [...view.querySelectorAll("a")];

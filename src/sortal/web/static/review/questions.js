@@ -9,7 +9,7 @@ import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/r
 import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, percent, thousands } from "/static/shared/text.js";
 
-const SCREENS = { grow, merge, split, audit, page, image };
+const SCREENS = { grow, merge, split, audit, page, image, label };
 const PART_SHOWN = 60; // images of a part that is proposed
 const later = new Set(); // keys of questions that were put off
 
@@ -23,6 +23,7 @@ export function inWords({ kind, categories, images, likely }) {
     audit: [["Check a sample of what was accepted unseen"], counted(images, "image")],
     page: [["Look at doubtful images of ", first], counted(images, "image")],
     image: [["Sort doubtful images one by one"], counted(images, "image")],
+    label: [["Check labels that look wrong"], counted(images, "image")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
@@ -36,6 +37,7 @@ export async function questions(view, start = 0) {
   view.replaceChildren(body);
   let screen = { keys: [], close() {} };
   let asked = null; // the key of the question on the screen
+  let last = null; // its kind, or that of the one before
   let updates = 0;
   const at = { version: -1, held: false }; // what the screen is about; nothing is drawn while it is held
   const made = { title: "Next question", keys: [], update, close: () => screen.close() };
@@ -45,7 +47,7 @@ export async function questions(view, start = 0) {
     const own = ++updates;
     const { items, version } = await get("/api/queue");
     if (own !== updates || at.held) return; // a later one is under way
-    const item = nextQuestion(items, { later, asked, start });
+    const item = nextQuestion(items, { later, asked, start, last });
     at.version = version;
     if (item && questionKey(item) === asked) return;
     start = 0;
@@ -54,7 +56,7 @@ export async function questions(view, start = 0) {
     if (!item) return showEnd(items.length);
     const drawn = await SCREENS[item.kind](body, item, at, next);
     if (own !== updates) return drawn.close();
-    [screen, asked] = [drawn, questionKey(item)];
+    [screen, asked, last] = [drawn, questionKey(item), item.kind];
     const open = item.categories.length === 1 ? () => goTo(`category/${item.categories[0]}`) : undefined;
     const others = bind("question", { later: () => putOff(item), open }).filter(({ action }) => action);
     made.keys = [...screen.keys, ...others];
@@ -314,6 +316,33 @@ async function page(body, item, at) {
     rename: () => rename(id),
   });
   return { keys, close: () => grid.close() };
+}
+
+/** An image whose label looks wrong, beside its class and the one that it looks like. */
+async function label(body, item, at) {
+  const [row] = item.rows[0];
+  const { category, suggested, doubt, file } = await describe([row]);
+  const ids = [category[0], suggested[0]];
+  const groups = ["Labelled ", "Looks like "].map((what, at) => {
+    const name = make("span", {}, what, shown(categoryOf(ids[at])));
+    return [name, item.rows[1 + item.categories.indexOf(ids[at])] ?? []];
+  });
+  const why = `Its label is ${percent(doubt[0])} likely to be wrong. ${thousands(item.images)} left.`;
+  const title = ["Is this ", shown(categoryOf(ids[0])), " or ", shown(categoryOf(ids[1])), "?"];
+  const close = await showBeside(body, title, why, groups);
+  const two = body.querySelector(".two");
+  const heading = make("h2", { textContent: "This image" });
+  two.prepend(make("section", {}, heading, large(row, { className: "one", alt: file[0], title: file[0] })));
+  two.style.setProperty("--columns", 3);
+  const keys = bind("label", {
+    yes: () => decide({ do: "accept", rows: [row] }, at.version),
+    no: () => decide(moving([row], { id: ids[1] }), at.version),
+    move: async () => {
+      const action = await askMove("Move to", [row], { without: ids });
+      if (action) await decide(action, at.version);
+    },
+  });
+  return { keys, close };
 }
 
 /** One image, and a key for each category that it may belong to. */

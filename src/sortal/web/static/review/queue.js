@@ -1,23 +1,30 @@
 // Which question comes next, and the answers while a category is grown.
 
+const ONE_BY_ONE = ["image", "label"]; // kinds whose images are a question each, so that any can be put off
+
 /** Tell questions apart, whatever their likelihood is by now. */
 export const questionKey = ({ kind, categories, images, rows }) =>
-  JSON.stringify([kind, categories, images, rows.flat().slice(0, 3)]);
+  JSON.stringify([kind, ...(ONE_BY_ONE.includes(kind) ? rows[0] : [categories, images, rows.flat().slice(0, 3)])]);
 
-/** Images one by one are a question each, so that one can be put off without the others. */
-export const single = (item) =>
-  item.kind === "image" ? item.rows[0].map((row) => ({ ...item, rows: [[row]] })) : [item];
+/** The questions of an item: one for each image, where they are asked one by one. */
+export function single(item) {
+  if (!ONE_BY_ONE.includes(item.kind)) return [item];
+  const [rows, ...beside] = item.rows;
+  return rows.map((row) => ({ ...item, rows: [[row], ...beside] }));
+}
 
 /**
  * Choose the next question of the server's `items`, given the keys of those put off until `later`.
  * The one that is `asked`, by its key, stays as long as it is still in the queue; `start` asks for one by its place.
+ * Whoever has begun to check labels, the `last` kind of question, goes on with them.
  */
-export function nextQuestion(items, { later, asked, start }) {
+export function nextQuestion(items, { later, asked, start, last }) {
   const left = items.flatMap(single).filter((item) => !later.has(questionKey(item)));
   const current = left.find((item) => questionKey(item) === asked);
   if (current) return current;
   const wanted = start ? items[start] ?? items[0] : null;
-  return wanted ? single(wanted)[0] : left[0] ?? null;
+  if (wanted) return single(wanted)[0];
+  return (last === "label" && left.find(({ kind }) => kind === last)) || (left[0] ?? null);
 }
 
 /** The answers while a category is grown: a letter for each page, with what it showed and what was chosen as wrong. */
