@@ -31,7 +31,7 @@ def test_images_with_different_labels_are_not_of_one_moment() -> None:
 def test_the_features_of_a_moment_are_the_mean_direction_of_its_images() -> None:
     x = np.array([[1, 0], [0, 1], [0, 1], [0.6, 0.8], [0, 1], [1, 0]], dtype=np.float32)
     means = Moments.grouped(OF).means(x)
-    expected = [[2 / 5**0.5, 1 / 5**0.5], [0.0, 1.0], [0.6, 0.8]]
+    expected = np.array([[2 / 5**0.5, 1 / 5**0.5], [0, 1], [0.6, 0.8]])
     np.testing.assert_allclose(means, expected, atol=2 * float(np.finfo(np.float32).eps))
     assert means[2].tobytes() == x[3].tobytes()
     assert Moments.single(6).means(x) is x

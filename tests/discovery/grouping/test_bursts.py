@@ -54,9 +54,9 @@ def test_crops_shifts_sizes_and_copies_are_of_one_moment_and_other_scenes_are_no
         one = scene(seed)
         smaller = one.resize((48, 48), Image.Resampling.BICUBIC)
         variants += [one, cropped(one, 0.1, 0.02, 0.88), cropped(one, 0.0, 0.05, 0.94), smaller, one]
-    others = [scene(100 + seed) for seed in range(10)]
+    others = [scene(100 + seed) for seed in range(20)]
     found = groups(tmp_path, [*variants, *others])
-    assert found == [*np.repeat(np.arange(6), 5).tolist(), *range(6, 16)]
+    assert found == [*np.repeat(np.arange(6), 5).tolist(), *range(6, 26)]
 
 
 def test_groups_do_not_depend_on_the_order_of_images(tmp_path: Path) -> None:

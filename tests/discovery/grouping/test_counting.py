@@ -18,6 +18,8 @@ from sortal.discovery import defaults
 from sortal.discovery.grouping import counting, shared_kmeans
 from sortal.discovery.grouping.clusters import rows_of
 from sortal.discovery.grouping.counting import (
+    SIZES_DIFFER,
+    WORSE_SEPARATION,
     Evidence,
     KDistribution,
     count_again,
@@ -51,7 +53,7 @@ def distribution(ks: tuple[int, ...], scores: tuple[float, ...]) -> KDistributio
         ((1, 2, 4), (5.0, 5.0, 5.0 - 99.0), [1 / 3, 2 / 3, 0.0], 2, (1, 2)),
     ],
 )
-def test_k_is_the_mean_on_a_log_scale_and_the_interval_has_nine_tenths(
+def test_k_is_the_mean_on_a_log_scale_and_the_interval_has_most_of_the_distribution(
     ks: tuple[int, ...], scores: tuple[float, ...], weights: list[float], k: int, interval: tuple[int, int]
 ) -> None:
     found = distribution(ks, scores)
@@ -98,16 +100,18 @@ def test_a_share_of_the_best_separation_is_one_standard_deviation() -> None:
 
 
 def evidence(k: int, **changes: Any) -> Evidence:
-    same = Evidence(k=k, separation=0.5, known_size=2.0, known_spread=0.0, new_size=2.0)
+    same = Evidence(k=k, separation=0.5, smoothed=0.5, known_size=2.0, known_spread=0.0, new_size=2.0)
     return replace(same, **changes)
 
 
 def test_each_kind_of_evidence_lowers_the_score_of_a_k_by_itself() -> None:
     found = [
         evidence(6, agreement=0.9),
-        evidence(7, agreement=0.9, separation=0.47),
-        evidence(8, agreement=0.9, new_size=2.35),  # by as much as they differ anyway
-        evidence(9, agreement=0.9, known_spread=0.35, new_size=2.35),  # the mean of three differs from that of six
+        evidence(7, agreement=0.9, separation=0.5 * (1 - WORSE_SEPARATION)),
+        evidence(8, agreement=0.9, new_size=2 + SIZES_DIFFER),  # by as much as they differ anyway
+        evidence(
+            9, agreement=0.9, known_spread=SIZES_DIFFER, new_size=2 + SIZES_DIFFER
+        ),  # the mean of three differs from that of six
         evidence(10, agreement=0.4),
         evidence(11, agreement=-0.2),
     ]
@@ -238,7 +242,7 @@ def test_a_later_count_is_what_was_counted_times_how_features_separate_now(tmp_p
     found = count_again(job, rows_of(job, x), images, before, CPU, also=30)
     assert before.interval == (8, 12)
     assert found.ks == (7, 8, 9, 10, 11, 12, 13, 30), "a tenth below and above"
-    now = separation_scores(found.separations, 0.06)
+    now = separation_scores(found.separations)
     assert found.scores == pytest.approx([before.score_of(k) + each for k, each in zip(found.ks, now, strict=True)])
     assert found.k == 12
     assert found.k != before.k

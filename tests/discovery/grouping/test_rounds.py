@@ -256,7 +256,7 @@ def test_the_best_of_several_classifiers_is_refined(
     assert [one.k for one in attempts] == ks[:-1]
     bounds, prior = (len(tiny.OLD), SETTINGS["k_max"]), following[0][1]
     assert ks[0] == prior.k
-    assert [one.prior for one in attempts] == [prior.score_of(one.k) for one in attempts]
+    assert [one.prior for one in attempts] == [prior.score_of(one.counted.k) for one in attempts]
     assert [next_k(attempts[: at + 1], prior, 1.2, bounds) for at in range(len(ks) - 2)] == ks[1:-1]
     assert set(starts[1:-1]) == {starts[0] if restart else ends[0]}
     best = attempts.index(choose(attempts))

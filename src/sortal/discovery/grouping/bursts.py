@@ -33,7 +33,7 @@ FINE, COARSE = 1.0, 4.0  # standard deviations of the blurs whose difference is 
 SAME_MOMENT = 0.9  # correlation from which two images are of one moment
 FAR_ABOVE_USUAL = 4  # times the usual correlation, on Fisher's scale, that it must reach as well
 USUAL_PAIRS = 400  # random pairs, whose median correlation is the usual one
-MOST_IN_BURST, FEWEST_IN_BURST, LARGEST_SHARE = 20, 6, 0.05  # images, by the share of all images between these bounds
+MOST_IN_BURST, FEWEST_IN_BURST, LARGEST_SHARE = 20, 3, 0.1  # images, by the share of all images between these bounds
 MOST_GREY = 500_000  # images up to which they are compared; of more, only copies share a moment
 PAIRS_AT_ONCE = 64
 
@@ -154,8 +154,8 @@ def align(one: Tensor, other: Tensor) -> Tensor:
     spread = (squares - sums**2 / MIDDLE**2).clamp(min=MIDDLE**2).sqrt()  # of at least one level of 255
     products = torch.fft.irfft2(spectrum[:, None] * torch.fft.rfft2(middle, s=size).conj(), s=size)
     norms = middle.norm(dim=(2, 3)).clamp(min=MIDDLE)
-    found: Tensor = (products[:, :, :places, :places] / spread[:, None] / norms[:, :, None, None]).amax((1, 2, 3))
-    return found
+    found: Tensor = products[:, :, :places, :places] / spread[:, None] / norms[:, :, None, None]
+    return found.amax((1, 2, 3))
 
 
 def _resizing(device: torch.device) -> Tensor:

@@ -4,7 +4,7 @@ How finely to cut is a convention, and the labelled classes are the only evidenc
 the first round of learning, and every k is judged by three things at once: how well its clusters separate the images as
 they are; whether new categories are about as large as known ones, since people rarely name classes by their size; and
 how well its clusters agree with the hidden labels. Any of them may be flat or misleading, and a maximum of noise is no
-estimate, so k is the mean of the distribution, on a log scale, and the interval holds nine tenths of it.
+estimate, so k is the mean of the distribution, on a log scale, and the interval holds four fifths of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,11 +37,11 @@ HOPELESS, PLAUSIBLE = (
 )  # how far the log density is below the best where the search ends, and where it is refined
 MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
-WORSE_SEPARATION = 0.06  # share of the best separation that is one standard deviation
+WORSE_SEPARATION, WORSE_TRAINED = 0.1, 0.03  # shares of the best that are one standard deviation: at first, and later
 LEAST_SEPARATION = 0.05  # below which the share is of this one
-SIZES_DIFFER = 0.35  # by which the mean log sizes of known and new classes differ anyway
+SIZES_DIFFER = 0.25  # by which the mean log sizes of known and new classes differ anyway
 NO_AGREEMENT = 0.1  # added to the agreement with hidden labels, below which it means little
-INSIDE = 0.9  # share of the distribution in its interval
+INSIDE = 0.8  # share of the distribution in its interval
 FOUND = 0.5  # share of a hidden class that is in one category, and of that category's hidden images, if it was found
 
 
@@ -51,6 +51,7 @@ class Evidence:
 
     k: int
     separation: float  # of the unlabelled images, as they are
+    smoothed: float  # the same, averaged with their neighbours
     known_size: float  # mean of the log sizes of known categories
     known_spread: float  # their standard deviation
     new_size: float  # mean of the log sizes of the other categories
@@ -116,7 +117,8 @@ def count_first(
     score = partial(_scores, hidden=len(hidden), known=len(images.known) - len(hidden))
     key = cache.key("first", *rows.key, cache.hashed(images.labels, hidden), *bounds, job.settings.seed)
     found = _cached(job, key, runtime, partial(_search, evidence, score, bounds))
-    counted = _distribution(len(images.known), found, score(found), None)
+    ks, separations = tuple(each.k for each in found), tuple(each.separation for each in found)
+    counted = KDistribution(len(images.known), ks, tuple(score(found)), separations)
     if not len(hidden):
         return counted
     nearest = min(found, key=lambda each: abs(log(each.k / counted.k)))
@@ -128,7 +130,8 @@ def count_again(
 ) -> KDistribution:
     """Count categories on features learned since: what was counted before, and how the new features separate.
 
-    The ks that are tried have the one of before, and `also` another.
+    They were trained with all labels, so they say nothing new about hidden classes, and for some k, so that averages
+    with neighbours tell more ks apart than features as they are. Of the ks that are tried, `also` is one.
     """
     low, high = before.interval
     low, high = max(round(low / AROUND), before.ks[0]), min(round(AROUND * high), before.ks[-1])
@@ -136,8 +139,9 @@ def count_again(
     evidence = partial(_evidence, job, rows, images.labels, np.full(len(images), -1))
     key = cache.key("again", *rows.key, cache.hashed(images.labels), *ks, job.settings.seed)
     found = _cached(job, key, runtime, partial(_evaluate, evidence, ks))
-    scores = [each + before.score_of(k) for k, each in zip(ks, _separated(found), strict=True)]
-    return _distribution(before.known, found, scores, before.trial)
+    smoothed = separation_scores([each.smoothed for each in found])
+    scores = tuple(each + before.score_of(k) for k, each in zip(ks, smoothed, strict=True))
+    return KDistribution(before.known, tuple(ks), scores, tuple(each.smoothed for each in found), before.trial)
 
 
 # Evidence of single ks
@@ -155,6 +159,7 @@ def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, k: int) -> Evide
     return Evidence(
         k=k,
         separation=separation_of(rows.x, fitted, centres, processes),
+        smoothed=separation_of(rows.smoothed, fitted, model.centres, processes),
         known_size=float(sizes[:known].mean()) if known else 0.0,
         known_spread=float(sizes[:known].std()) if known else 0.0,
         new_size=float(sizes[known:].mean()) if k > known else 0.0,
@@ -176,21 +181,17 @@ def _classes_found(hidden: Ints, clusters: Ints, k: int) -> int:
     return int(good.sum())
 
 
-def separation_scores(separations: Sequence[float], worse: float) -> list[float]:
+def separation_scores(separations: Sequence[float], worse: float = WORSE_TRAINED) -> list[float]:
     """Return log densities of separations; `worse` is the share of the best that is one standard deviation."""
     best = max(separations)
     scale = worse * max(abs(best), LEAST_SEPARATION)
     return [-(((best - each) / scale) ** 2) / 2 for each in separations]
 
 
-def _separated(found: list[Evidence]) -> list[float]:
-    return separation_scores([each.separation for each in found], WORSE_SEPARATION)
-
-
 def _scores(found: list[Evidence], *, hidden: int, known: int) -> list[float]:
     """Return the log density of each k, up to a constant."""
     best = max(max(each.agreement, 0.0) for each in found) + NO_AGREEMENT
-    scores = _separated(found)
+    scores = separation_scores([each.separation for each in found], WORSE_SEPARATION)
     for at, each in enumerate(found):
         new = each.k - known
         if known > 1 and new:
@@ -258,11 +259,6 @@ def _evaluate(evidence: Callable[[int], Evidence], ks: list[int], note: Note) ->
         found.append(evidence(k))
         note(len(found))
     return found
-
-
-def _distribution(known: int, found: list[Evidence], scores: list[float], trial: Trial | None) -> KDistribution:
-    separations = tuple(each.separation for each in found)
-    return KDistribution(known, tuple(each.k for each in found), tuple(scores), separations, trial)
 
 
 def _cached(job: Job, key: str, runtime: Runtime, find: Callable[[Note], list[Evidence]]) -> list[Evidence]:

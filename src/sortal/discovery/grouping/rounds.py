@@ -48,7 +48,6 @@ from sortal.system.text import plural
 LEAST_UNLABELLED = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
 MOST_CONTRASTIVE = 40  # epochs of contrastive learning at most; more draw labelled images away from unlabelled ones
 MOST_TRIES, EPOCHS_PER_TRY = 3, 10  # classifiers at most, and the epochs that each needs if there are several
-WORSE_ATTEMPT = 0.03  # share of the best separation of a classifier's features that is one standard deviation
 FULL_WEIGHT = 0.25  # labelled share of a batch from which labels have their full weight
 ONCE_MORE = "That was during training; after it, the k of the run is counted once more."
 
@@ -83,8 +82,8 @@ class Attempt:
     """A classifier that was trained for k categories, and what was counted on its features."""
 
     k: int
-    prior: float  # log density of k before
-    separation: float  # of k clusters of its features
+    prior: float  # log density of the k that was counted, before
+    separation: float  # of so many clusters of its features
     weights: dict[str, Tensor]  # of the backbone
     head: dict[str, Tensor]
     features: Features  # (n, d)
@@ -139,7 +138,7 @@ def learn(
 
 def choose(attempts: list[Attempt]) -> Attempt:
     """Return the attempt whose number of categories is the likeliest, given how well its features separate."""
-    scores = separation_scores([one.separation for one in attempts], WORSE_ATTEMPT)
+    scores = separation_scores([one.separation for one in attempts])
     return max(zip(attempts, scores, strict=True), key=lambda pair: pair[0].prior + pair[1])[0]
 
 
@@ -263,8 +262,8 @@ class _Trainings:
             attempts.append(
                 Attempt(
                     k=k,
-                    prior=prior.score_of(k),
-                    separation=found.distribution.separation_of(k),
+                    prior=prior.score_of(found.k),
+                    separation=found.distribution.separation_of(found.k),
                     weights=weights_of(self.backbone),
                     head=copied(method.head.state_dict().items()),
                     features=now,
