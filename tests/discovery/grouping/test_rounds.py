@@ -317,7 +317,7 @@ def test_k_and_its_interval_rest_on_what_was_counted_before_a_classifier_was_tra
         usual = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k
         counted = distribution(3, (3, 6, 12), (0.0, 0.0, 0.0))  # 3 to 12, each half of the logarithm as likely
         wide = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k
-        counted = replace(distribution(3, (3, 11, 12), (-99.0, 0.0, 0.0)), trial=Trial(1, 0))
+        counted = replace(distribution(3, (3, 10, 11, 12), (-99.0, -99.0, 0.0, 0.0)), trial=Trial(1, 0))
         high = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k
         given = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": 5}).k
     assert usual.trial is not None
