@@ -60,10 +60,10 @@ def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(t
     header = (wrote.folder / storage.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
     assert header == (
         '"file_name","label","truth","category","category_id","status","confidence","distance",'
-        '"next_category","next_category_id","next_distance","reviewed","folder","content"'
+        '"next_category","next_category_id","next_distance","apart","reviewed","folder","content"'
     )
     for row in raw_cells(wrote.folder / storage.ASSIGNMENTS):
-        kinds = [str, str, str, str, float, str, float, float, str, float, float, str, float, str]
+        kinds = [str, str, str, str, float, str, float, float, str, float, float, float, str, float, str]
         assert [type(cell) for cell in row] == kinds
 
 
@@ -89,6 +89,21 @@ def test_a_single_category_an_empty_category_and_very_long_names_are_loaded_unch
     save_run(wrote)
     assert_same(wrote, load_run(tmp_path))
     assert csv.field_size_limit() == limit
+
+
+def test_a_run_of_an_earlier_version_has_no_images_that_fit_nowhere(tmp_path: Path) -> None:
+    wrote = a_run(tmp_path, ["a", "b", "c"])
+    save_run(wrote)
+    for name, later in ((storage.ASSIGNMENTS, "apart"), (storage.CATEGORIES, "other")):
+        table = tables.read(tmp_path / name)
+        del table[later]
+        (tmp_path / name).write_bytes(tables.table([*table.items()]))
+    path = tmp_path / storage.CONFIDENCE
+    given = json.loads(path.read_text())
+    del given["other_above"]
+    path.write_text(json.dumps(given))
+    assert_same(wrote, load_run(tmp_path))
+    assert not load_run(tmp_path).confidence.fits_nowhere(np.array([1e9])).any()
 
 
 class Killed(BaseException):

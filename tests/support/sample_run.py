@@ -95,6 +95,7 @@ def sample_run(
         distance=distance,
         next_category_id=following,
         next_distance=next_distance,
+        apart=np.zeros(images),
         reviewed=np.zeros(images, dtype=np.int64),
     )
     made = [

@@ -107,8 +107,9 @@ def print_unreadable(files: "Sequence[Quarantined]") -> None:
 
 
 def counted(images: int, statuses: "dict[str, int]") -> str:
-    """Return how many images there are, and how many of each status."""
-    return f"{plural(images, 'image')}: {', '.join(f'{count:,} {status}' for status, count in statuses.items())}."
+    """Return how many images there are, and how many of each status; other only if there are any."""
+    parts = (f"{count:,} {status}" for status, count in statuses.items() if count or status != "other")
+    return f"{plural(images, 'image')}: {', '.join(parts)}."
 
 
 def disk_space(needed: int, free: int) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sortal
+from sortal.discovery.grouping.outliers import OTHER_ABOVE
 from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
@@ -39,6 +40,7 @@ class Clusters:
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
     agreement: Floats | None = None  # (n,) with repeated clustering, where it can be repeated
     overlap: Floats | None = None  # (k,) with clusters of other training runs, where there were any
+    apart: Floats  # (n,) how far each image is from similar ones
 
 
 def gather(
@@ -72,8 +74,9 @@ def gather(
         overlap=clusters.overlap,
         head=clusters.head,
     )
+    confidence = replace(confidence, other_above=OTHER_ABOVE)
     blank = named_at_source(job, images, unassigned(images, contents))
-    assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states)
+    assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states, apart=clusters.apart)
     hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x))
     next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
     run = build_run(

@@ -14,6 +14,7 @@ from sortal.discovery import results
 from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.choose_k import choose_k
 from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_of
+from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
@@ -313,7 +314,15 @@ def _clusters(job: Job, rows: Rows, inputs: _Inputs, k: KChoice, learned: Learni
         others.append(fit(job, rows_of(job, each), shown.labels, k.k).clusters)
     free = shown.unlabelled
     overlap = overlaps(of[free], [each[free] for each in others], k.k) if others else None
-    return Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement, overlap=overlap)
+    return Clusters(
+        of=of,
+        centres=centres,
+        k=k,
+        head=learned.head,
+        agreement=agreement,
+        overlap=overlap,
+        apart=apartness(rows.x, job.processes),
+    )
 
 
 def _initial(backbone: Backbone) -> bytes:
