@@ -30,7 +30,7 @@ from sortal.reviews import journal
 from sortal.reviews.actions import Merge, Rename, Split
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
-from sortal.runs.run import DECISIONS, DOUBTFUL_STATUSES, INITIAL, LOG, UNSURE, Run
+from sortal.runs.run import DECISIONS, DOUBTFUL_STATUSES, INITIAL, LOG, OTHER, UNSURE, Run
 from sortal.runs.storage import HEAD
 from sortal.system import cache
 from sortal.system.files import lock_folder
