@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,7 +32,7 @@ from sortal.runs.facts import (
     TriedK,
 )
 from sortal.runs.projection import Mapper
-from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Candidate, Category, Run
 from sortal.system import cache
 
 Array: TypeAlias = NDArray[Any]
@@ -124,6 +124,16 @@ def sample_run(
             for i in range(candidates)
         ),
     )
+
+
+def with_others(run: Run, apart: Mapping[int, float]) -> Run:
+    """Return the run with some unlabelled rows, given with how far apart they are, that fit nowhere."""
+    a, rows = run.assignments, [*apart]
+    status, values = a.status.copy(), a.apart.copy()
+    status[rows], values[rows] = OTHER, [*apart.values()]
+    a = replace(a, status=status, apart=values)
+    confidence = replace(run.confidence, other_above=min(apart.values()) / 2)
+    return replace(run, assignments=a, confidence=confidence, categories=describe(run.categories, a, run.centres))
 
 
 def by_hand() -> Run:
