@@ -33,7 +33,7 @@ def test_seen_images_are_certain_and_settled_ones_are_never_unsure() -> None:
 
 def test_settled_images_are_never_other_and_what_is_other_counts_as_doubtful() -> None:
     free = np.flatnonzero(RUN.assignments.status != "labelled")[:5]
-    states, apart = (np.zeros(len(RUN.assignments), dtype=kind) for kind in (np.int64, np.float64))
+    states, apart = np.zeros(len(RUN.assignments), dtype=np.int64), np.zeros(len(RUN.assignments))
     states[free], apart[free] = [*ReviewState], 3
     apart[RUN.assignments.status == "labelled"] = 3
     a = replace(RUN.assignments, reviewed=states, apart=apart)

@@ -7,7 +7,14 @@ from numpy.typing import NDArray
 from support.planted import planted, unit
 from support.runtimes import CPU
 
-from sortal.discovery.grouping.outliers import COMPARED_NEIGHBOURS, FEWEST_IMAGES, OTHER_ABOVE, apartness
+from sortal.discovery.grouping.outliers import (
+    AROUND,
+    FEWEST_IMAGES,
+    GAP_NEIGHBOURS,
+    MOST_OVERALL,
+    OTHER_ABOVE,
+    apartness,
+)
 from sortal.system.distributed import alone
 
 ALONE = alone(CPU.device)
@@ -19,14 +26,15 @@ def slowly(x: Features) -> NDArray[np.float64]:
     rows = x.astype(np.float64)
     distance = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     np.fill_diagonal(distance, np.inf)
-    near = np.argsort(distance, axis=1)[:, :COMPARED_NEIGHBOURS]
-    gap = np.log([own[others].mean() for own, others in zip(distance, near, strict=True)])
+    near = np.argsort(distance, axis=1)[:, :AROUND]
+    gap = np.log([own[others[:GAP_NEIGHBOURS]].mean() for own, others in zip(distance, near, strict=True)])
+    middles = np.sort(gap[near], axis=1)[:, (AROUND - 1) // 2]  # the lower of two
     scores = []
-    for values in (gap, np.array([own - np.median(gap[others]) for own, others in zip(gap, near, strict=True)])):
+    for values in (gap, gap - middles):
         middle = np.sort(values)[(len(values) - 1) // 2]
         away = np.sort(np.abs(values - middle))[(len(values) - 1) // 2]
         scores.append((values - middle) / (1.4826 * away))
-    found: NDArray[np.float64] = np.minimum(*scores)
+    found: NDArray[np.float64] = (np.minimum(scores[0], MOST_OVERALL) + scores[1]) / 2
     return found
 
 

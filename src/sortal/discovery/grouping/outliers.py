@@ -1,8 +1,9 @@
 """Images that fit no category: far from the images most similar to them, by the standard of their collection.
 
-The gap of an image is its mean distance to its nearest few others. An image is apart if its gap is large compared with
-those of all images, and also with those of its neighbours: in a class of varied images, all gaps are large. Gaps are
-compared as logarithms, in units of their usual spread.
+The gap of an image is its mean distance to its nearest few others. It is compared with the gaps of all images, and with
+those of the images around it, as in a class of varied images all gaps are large. The mean of both, as logarithms in
+units of their usual spread, is how far apart the image is. More images are compared than make a gap, so that a few of
+one kind are apart, too.
 """
 
 import numpy as np
@@ -13,9 +14,10 @@ from sortal.discovery.grouping.neighbours import MOST_SIMILARITIES, nearest
 from sortal.runs.confidence import Features, Floats
 from sortal.system.distributed import Processes
 
-COMPARED_NEIGHBOURS = 5  # so many that one of the same kind does not make an image usual
-FEWEST_IMAGES = 30  # of a collection that says what is usual
-OTHER_ABOVE = 4.0  # how far apart an image is that fits no category
+GAP_NEIGHBOURS, AROUND = 5, 20  # nearest images that make a gap, and whose gaps it is compared with
+FEWEST_IMAGES = AROUND + 2  # of a collection that says what is usual
+OTHER_ABOVE = 2.0  # how far apart an image is that fits no category; of those that do, about 2 in 100 are, too
+MOST_OVERALL = 3.0  # that the comparison with all images counts for at most, or a class of varied images would be apart
 SMALLEST_GAP, SMALLEST_SPREAD = 1e-3, 0.02  # distance between images, or else they are copies; spread of logarithms
 TO_DEVIATION = 1.4826  # median absolute deviations that are a standard deviation of normal values
 
@@ -25,16 +27,16 @@ def apartness(x: Features, processes: Processes, *, reference: Features | None =
     """Return how far apart (n,) images are from similar ones; 0 is usual, 1 a usual deviation more.
 
     The features (n, d), of length 1, are compared with each other, or with those of a `reference` collection (m, d), in
-    which copies of an image do not count. All processes compute the former together, and each the latter alone.
+    which a copy of an image does not count. All processes compute the former together, and each the latter alone.
     """
     known = _tensor(x if reference is None else reference, processes)
     if len(known) < FEWEST_IMAGES:
         return np.zeros(len(x))
     share = (processes.rank, processes.size) if reference is None else (0, 1)
-    near = torch.zeros((len(known), COMPARED_NEIGHBOURS), dtype=torch.int64, device=known.device)
+    near = torch.zeros((len(known), AROUND), dtype=torch.int64, device=known.device)
     gap = torch.zeros(len(known), device=known.device)
-    for rows, others in nearest(known, COMPARED_NEIGHBOURS, share=share):
-        near[rows], gap[rows] = others, _gaps(_distances(known[rows], known[others]))
+    for rows, others in nearest(known, AROUND, share=share):
+        near[rows], gap[rows] = others, _gaps(_distances(known[rows], known[others[:, :GAP_NEIGHBOURS]]))
     if reference is None:
         processes.sum_in_place([near])
         processes.sum_in_place([gap])
@@ -42,7 +44,8 @@ def apartness(x: Features, processes: Processes, *, reference: Features | None =
     found = usual if reference is None else _against(known, gap, _tensor(x, processes))
     centre = usual.median(1, keepdim=True).values
     spread = TO_DEVIATION * (usual - centre).abs().median(1, keepdim=True).values
-    apart = ((found - centre) / spread.clamp(min=SMALLEST_SPREAD)).amin(0)
+    overall, around = (found - centre) / spread.clamp(min=SMALLEST_SPREAD)
+    apart = (overall.clamp(max=MOST_OVERALL) + around) / 2
     return apart.cpu().numpy().astype(np.float64).round(6)
 
 
@@ -54,8 +57,8 @@ def _against(known: Tensor, gap: Tensor, rows: Tensor) -> Tensor:
     """Return the gaps (2, n) of rows among known ones with these gaps (m,): all, and less those of neighbours."""
     found = []
     for part in rows.split(max(MOST_SIMILARITIES // len(known), 1)):
-        near = (part @ known.T).topk(COMPARED_NEIGHBOURS + 1, dim=1).indices
-        away = _distances(part, known[near])
+        near = (part @ known.T).topk(AROUND + 1, dim=1).indices
+        away = _distances(part, known[near[:, : GAP_NEIGHBOURS + 1]])
         copied = away[:, :1] < SMALLEST_GAP
         near, away = (torch.where(copied, each[:, 1:], each[:, :-1]) for each in (near, away))
         own = _gaps(away)
@@ -65,7 +68,8 @@ def _against(known: Tensor, gap: Tensor, rows: Tensor) -> Tensor:
 
 def _distances(rows: Tensor, near: Tensor) -> Tensor:
     """Return the distances (b, count) of rows (b, d) to those near them, (b, count, d)."""
-    return torch.linalg.vector_norm(rows[:, None] - near, dim=2)
+    found: Tensor = torch.linalg.vector_norm(rows[:, None] - near, dim=2)
+    return found
 
 
 def _gaps(distances: Tensor) -> Tensor:
@@ -74,5 +78,5 @@ def _gaps(distances: Tensor) -> Tensor:
 
 
 def _middle(gaps: Tensor) -> Tensor:
-    """Return the median of each row, which one unusual neighbour does not change."""
+    """Return the median of each row, which a few unusual neighbours hardly change."""
     return gaps.median(1).values
