@@ -73,7 +73,7 @@ export const KEYS = {
   audit: { yes: ["y", "all but the chosen are right"] },
   page: { yes: ["y", "confirm all but the chosen"], no: ["n", "none of them"], rename: ["r", "name it"] },
   other: {
-    nowhere: ["n", "none but the chosen fits: set them aside"],
+    nowhere: ["n", "no: set all but the chosen aside"],
     confirm: ["c", "confirm the chosen where they are"],
     move: ["m", "move the chosen"],
   },
