@@ -286,7 +286,7 @@ def test_colours_highlights_and_the_dark_theme_change_what_is_drawn(opened: Open
     by_category = canvas_bytes(page)
     assert page.locator("#legend button").count() == 39  # the empty category is not on the map
     page.locator('[data-colour="status"]').click()
-    assert page.locator("#legend button").count() == 4
+    assert page.locator("#legend button").count() == 5
     assert canvas_bytes(page) != by_category
     page.locator("#sort").select_option("size")
     page.locator('[data-category="3"] .bottom button').last.click()

@@ -45,8 +45,8 @@ def apartness(x: Features, processes: Processes, *, reference: Features | None =
     centre = usual.median(1, keepdim=True).values
     spread = TO_DEVIATION * (usual - centre).abs().median(1, keepdim=True).values
     overall, around = (found - centre) / spread.clamp(min=SMALLEST_SPREAD)
-    apart = (overall.clamp(max=MOST_OVERALL) + around) / 2
-    return apart.cpu().numpy().astype(np.float64).round(6)
+    apart: Floats = ((overall.clamp(max=MOST_OVERALL) + around) / 2).cpu().numpy().astype(np.float64)
+    return apart.round(6)
 
 
 def _tensor(x: Features, processes: Processes) -> Tensor:

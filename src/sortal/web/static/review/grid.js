@@ -5,7 +5,7 @@ import {
 } from "/static/review/grid_layout.js";
 import { lostPicture, thumb } from "/static/review/pictures.js";
 import { categoryOf, state } from "/static/review/state.js";
-import { isolated, make } from "/static/shared/dom.js";
+import { make } from "/static/shared/dom.js";
 import { percent } from "/static/shared/text.js";
 
 const BEYOND = 3; // lines above and below the view
@@ -128,8 +128,8 @@ export class Grid {
     this.spare.delete(row);
     const image = gone ? lostPicture(gone) : spare?.querySelector("img") ?? thumb(row);
     const doneMark = make("span", { className: "done", textContent: done });
-    const caption = this.named ? isolated(categoryOf(category[index])?.name ?? "") : make("span", { textContent: sure });
-    const line = make("span", { className: "line" }, caption, doneMark);
+    const textContent = this.named ? categoryOf(category[index])?.name ?? "" : sure;
+    const line = make("span", { className: "line" }, make("bdi", { textContent }), doneMark);
     const cell = spare ?? make("div", { className: "cell", role: "option", id: `image-${row}` });
     const why = gone ? `. ${state.lost_words[gone]}.` : "";
     cell.ariaLabel = `Image ${index + 1} of ${rows.length}, ${sure} sure${done ? `, ${done}` : ""}${why}`;
