@@ -33,8 +33,8 @@ def apartness(x: Features, processes: Processes, *, reference: Features | None =
     if len(known) < FEWEST_IMAGES:
         return np.zeros(len(x))
     share = (processes.rank, processes.size) if reference is None else (0, 1)
-    near = torch.zeros((len(known), AROUND), dtype=torch.int64, device=known.device)
-    gap = torch.zeros(len(known), device=known.device)
+    near = known.new_zeros((len(known), AROUND), dtype=torch.int64)
+    gap = known.new_zeros(len(known))
     for rows, others in nearest(known, AROUND, share=share):
         near[rows], gap[rows] = others, _gaps(_distances(known[rows], known[others[:, :GAP_NEIGHBOURS]]))
     if reference is None:
