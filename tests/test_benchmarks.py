@@ -60,7 +60,7 @@ CASES = [
         '"of_unseen_classes": {"images": [1-9]',
     ),
     Case(
-        "discovery.py",
+        "wild.py",
         f"IMAGES --weights random --methods sortal gcd --seeds 0 --device cpu --out NEW {' '.join(NETWORK)}",
         r'"method": "sortal".*"all": (.|\n)*"method": "gcd".*"all": ',
     ),

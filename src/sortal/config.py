@@ -19,6 +19,7 @@ AUTO: Auto = "auto"
 LIVE: Literal["live"] = "live"  # new views every epoch
 Precision = Literal["auto", "bf16", "float32"]
 MethodName = Literal["gcd", "kmeans", "rankstats", "simgcd", "sortal", "uno"]
+Granularity = Literal["finer", "usual", "coarser"]
 Clustering = Literal["semi-supervised", "kmeans", "head"]
 EstimateOn = Literal["raw", "learned"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
@@ -123,6 +124,7 @@ class Discovery(SettingsGroup):
     """How a collection is sorted; "auto" chooses a value that suits the data and the machine, and reports it."""
 
     k: int | Auto = _setting(AUTO, "Number of classes, including the known ones; auto estimates it.", least=1)
+    granularity: Granularity = _setting("usual", "finer or coarser categories than usual, without training again.")
     method: MethodName = _setting(
         "sortal",
         "sortal, gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as is.",
@@ -220,6 +222,7 @@ class Training(SettingsGroup):
     clip: float | None = _setting(None, above=0)
     views: int | Auto | None = _setting(AUTO, least=2)
     flip: bool = _setting(True)
+    patches: float = _setting(1.0, above=0, most=1)  # share of the patches of a cached view that a step sees
     balanced: bool = _setting(True)  # half of each batch is labelled, in expectation
     validate_every: int = _setting(1, least=1)  # epochs
     chunks: int = _setting(1, least=1)

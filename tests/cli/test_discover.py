@@ -38,6 +38,7 @@ SETTINGS = {
     "method": "kmeans",
     "backbone": "convnet",
     "weights": "w.pth",
+    "granularity": "finer",
 }
 READ = {"folders": "ignore", "unlabelled": "rest", "unlisted": "unlabelled", "extra_columns": "ignore"}
 READ |= {"placeholders": "classes"}
@@ -201,6 +202,8 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
         "new 1        new        4          2        1       0.88",
         "",
         f"Report: {Path('a run', 'report.html')}",
+        "Too coarse or too fine? sortal discover 'a run' --granularity finer (or coarser) sorts again without "
+        "training.",
         "",
     ]
     odd = replace(found.assignments, status=np.where(found.assignments.status == "unsure", "other", "new"))
@@ -208,6 +211,13 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     assert first == "8 images: 0 labelled, 0 known, 5 new, 0 unsure, 3 other."
     assert lines[2].split() == ["Category", "Kind", "Images", "Labelled", "Unsure", "Other", "Cohesion"]
     assert [row[-2] for row in table_of(lines)] == ["0", "3"]
+    finer = replace(found.facts.settings, granularity="finer", method="uno")
+    found = replace(found, facts=replace(found.facts, settings=finer), k=replace(found.k, k=4, usual=2))
+    lines = shown(found, capsys)
+    assert (
+        lines[1] == "k = 4, estimated (2 without the wish for finer ones, likely 2 to 4): 1 known category and 1 new."
+    )
+    assert lines[-2].endswith("sortal discover 'a run' --granularity usual (or coarser) sorts again.")
     sizes = [(2, False), (1, True), (9, False), (4, True), (0, False)]
     found = a_run(*(category(number, known=known, size=size) for number, (size, known) in enumerate(sizes)))
     rows = table_of(shown(found, capsys))
@@ -273,11 +283,18 @@ def test_the_demo_is_printed_like_discover_with_a_comparison(capsys: pytest.Capt
         "To name the new classes and correct the result: sortal review 'a run'",
         "",
     ]
-    assert lines[:-12] == shown(RESULT.run, capsys)[:-3], "the output of sortal discover comes first"
+    assert lines[:-12] == shown(RESULT.run, capsys)[:-4], "the output of sortal discover comes first"
 
 
 COUNTS = {"images": 12_345, "labelled": 1_200, "unlabelled": 11_145, "classes": 7, "held_out": 240}
-WORDS = {"k": "auto", "method": "gcd", "backbone": "vit", "weights": "from the hub", "device": "cpu"}
+WORDS = {
+    "k": "auto",
+    "granularity": "usual",
+    "method": "gcd",
+    "backbone": "vit",
+    "weights": "from the hub",
+    "device": "cpu",
+}
 ROOM = {"memory": 3_200_000_000, "disk": 45_600_000, "free_disk": 78_900_000_000}
 FURTHER: dict[str, Any] = {
     "tokens": token_cache.TokenPlan(2_500_000_000, "memory"),
@@ -321,6 +338,7 @@ def test_a_dry_run_is_printed_in_full(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_a_dry_run_prints_only_what_applies(capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(capsys, k=12)["classes"] == "k = 12"
+    assert planned(capsys, granularity="finer")["classes"] == "estimated, finer than usual"
     assert planned(capsys, views=None, tokens=None)["training"] == "100 epochs, new views in every epoch"
     assert planned(capsys, method="kmeans")["training"] == "none"
     assert planned(capsys, epochs=0)["training"] == "none"

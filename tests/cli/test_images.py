@@ -123,8 +123,8 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
         "Class     Images   Unreadable",
         "─────────────────────────────",
         "class 0    1,103            3",
-        "Only one class is labelled. To estimate how many classes there are, sortal discover needs two that are "
-        "labelled; or tell it, with --k N.",
+        "Only one class is labelled; sortal discover then goes by looks alone; labels of two classes or more tell it "
+        "which differences matter.",
         "Classes whose names differ only in case and spaces: 1",
         "  Oak = oak",
         "Images with two labels (exit code 1), which a run ignores; keep one copy of each: 1",
@@ -155,11 +155,11 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
     assert len(health_of(capsys, classes=counts(*range(24), 5))) == len(lines), "24 classes are all listed"
     lines = health_of(capsys, labelled=0, classes=counts(7), near_duplicates=None)
     assert "No image is labelled. Put the images of a class into a folder named after it, or pass" in lines[6]
-    assert lines[8].startswith("To estimate how many classes there are, sortal discover needs two that are labelled")
+    assert lines[8].startswith("sortal discover then goes by looks alone")
     assert "Too many images to search for near-duplicates." in lines
     assert "No problems found." not in lines
     lines = health_of(capsys, labelled=5, classes=counts(5, 2))
-    assert any(line.startswith("Only one class is labelled. ") for line in lines)
+    assert any(line.startswith("Only one class is labelled; ") for line in lines)
     assert "No problems found." not in lines
     lines = health_of(capsys, ignored=("a/1.heic", "b.CR2", "c.txt"))
     assert [line for line in lines if " ignored, " in line] == [

@@ -79,7 +79,7 @@ def test_the_score_is_that_of_plain_k_means(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sortal.clustering.estimate_k.TOL", 0.0)
     x, labels = mixture(600, 8)
     known = labels >= 0
-    plain = clusterings(x, labels, fitted=0)
+    plain = clusterings(x, labels, fitted=None)
     scores = plain.scores(9)
     starts = (plain.seeds[0].centres.double() + plain.points.mean).numpy()
     for score, start in zip(scores, starts, strict=True):
@@ -107,7 +107,7 @@ def test_separation_leaves_every_row_out_of_its_own_centre() -> None:
     assert found == pytest.approx([np.mean(each)] * 2, abs=1e-4)
 
 
-def clusterings(x: NDArray[np.float32], labels: NDArray[np.int64], fitted: int) -> _Clusterings:
+def clusterings(x: NDArray[np.float32], labels: NDArray[np.int64], fitted: int | None) -> _Clusterings:
     return _Clusterings(torch.from_numpy(x), labels, fitted, [1, 2, 3], Peers(), 100)
 
 
@@ -195,7 +195,7 @@ def test_every_k_of_a_narrow_range_is_tried(method: KMethod, rows: int, k_max: i
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
-        ([3, -1, 3, -1], {}, "y must label rows of at least two classes .* got 1"),
+        ([3, -1, 3, -1], {}, "y must label rows of at least two classes for 'brent', got 1. Use 'separation' instead."),
         ([0, 1, 2, -1], {"k_max": 2}, "k_max must be at least 3 .the labelled classes., got 2"),
         ([0, 1, 2, -1], {"k_max": 0}, "k_max must be a whole number of at least 1, got 0"),
         ([0, 1, 2, -1], {"n_init": 0}, "n_init must be a whole number of at least 1, got 0"),
@@ -215,6 +215,26 @@ def test_separation_tells_apart_classes_that_brent_merges() -> None:
     labels = np.where((truth < 3) & (np.arange(100) < 50), truth, -1)
     found = {method: estimate_k(x, labels, k_max=20, method=method, random_state=0) for method in METHODS}
     assert (found["brent"].k, found["separation"].k) == (4, 5)
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_separation_needs_no_labels(known: int) -> None:
+    truth = np.arange(80) % 4
+    centres = np.array([[0, 0], [10, 0], [0, 10], [10, 10]])
+    x = centres[truth] + np.random.default_rng(0).normal(scale=0.3, size=(80, 2))
+    labels = np.where((truth < known) & (np.arange(80) < 40), truth, -1)
+    assert estimate_k(x, labels, k_max=20, method="separation", random_state=0).k == 4
+    model = SemiSupervisedKMeans("auto", random_state=0).fit(x, labels)
+    assert model.k_estimate_ is not None
+    assert (model.n_clusters_, model.k_estimate_.method) == (4, "separation")
+
+
+@pytest.mark.parametrize(("rows", "labels"), [(1, [-1]), (5, [-1] * 5), (5, [3, 3, -1, -1, -1]), (2, [3, -1])])
+def test_rows_that_are_all_equal_are_one_cluster(rows: int, labels: list[int]) -> None:
+    """Nothing is separated, so every k scores 0, and the smallest is chosen."""
+    found = estimate_k(np.ones((rows, 3)), labels, method="separation", n_init=2, random_state=0)
+    assert (found.k, found.interval[0]) == (1, 1)
+    assert {at.score for at in found.curve} == {0.0}
 
 
 def scored(

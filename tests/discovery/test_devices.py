@@ -150,7 +150,7 @@ def test_features_and_training_alone(device: Accelerator, tmp_path: Path) -> Non
 
 
 def test_the_script_that_compares_methods(device: Accelerator, tmp_path: Path) -> None:
-    path = Path(__file__).parents[2] / "benchmarks/discovery.py"
+    path = Path(__file__).parents[2] / "benchmarks/wild.py"
     if not path.exists():
         pytest.skip("the benchmarks are not here")
     spec = importlib.util.spec_from_file_location("benchmarks_discovery", path)

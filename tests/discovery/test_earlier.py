@@ -52,6 +52,9 @@ def test_settings_that_are_not_given_come_from_the_earlier_run() -> None:
     assert taken.keys() == {"backbone", "weights", "unlisted"}
     found, _ = wanted(backbone="convnet").completed(earlier)
     assert (found.settings.backbone, found.settings.weights) == ("convnet", None), "weights fit one backbone only"
+    finer = facts(settings=Discovery(granularity="finer"))
+    assert wanted().completed(finer)[1] == {"granularity": "finer"}
+    assert wanted(k=10).completed(finer)[0].settings.granularity == "usual", "a given k replaces a wish"
     assert wanted().completed(facts(settings=Discovery()))[1] == {}
 
 
@@ -61,6 +64,7 @@ def test_only_changes_that_reach_the_network_mean_training_again() -> None:
     for settings in (
         same,
         replace(same, k=7),
+        replace(same, granularity="finer"),
         replace(same, n_init=3, unsure_below=0.2),
         replace(same, method="kmeans"),
     ):
@@ -70,6 +74,9 @@ def test_only_changes_that_reach_the_network_mean_training_again() -> None:
     )
     classifier = replace(same, method="simgcd", k=7)
     assert "k (7, now 8)" in str(retraining(replace(earlier, settings=classifier), replace(classifier, k=8)))
+    classifier = replace(same, method="simgcd")
+    changed = retraining(replace(earlier, settings=classifier), replace(classifier, granularity="coarser"))
+    assert "granularity (usual, now coarser)" in str(changed)
     assert "last time" not in str(retraining(replace(earlier, timings={}), replace(same, seed=1)))
 
 

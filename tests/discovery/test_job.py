@@ -83,10 +83,6 @@ UNLABELLED = (
     "Some images must be unlabelled, got 1,200 images, all labelled. Put unlabelled images into a folder "
     "named unlabelled, or leave their label empty in the table."
 )
-TWO = (
-    "Estimating k requires labelled images of at least two classes, got {}. "
-    "Label some images, or give the number of classes (k=...)."
-)
 VIEWS = "views must be 'auto' or 'live' for convnet, which caches no views, got 4."
 BOUNDS = "k must be from {} (the labelled classes) to {} (with a class for each unlabelled image), got {}."
 VALIDATION = (
@@ -100,9 +96,9 @@ VALIDATION = (
     [
         (some(["cat"] * 1500 + [None], validation=range(1200)), {"k": 2}, VALIDATION),
         (some(["cat", "dog"] * 600), {}, UNLABELLED),
-        (some([None, None]), {}, TWO.format(0)),
+        (some([None, None]), {}, None),
         (some([None, None]), {"k": 1}, None),
-        (some(["cat", "cat", None]), {}, TWO.format(1)),
+        (some(["cat", "cat", None]), {}, None),
         (some(["a", "b", "c", None]), {"k_max": 2}, "k_max must be at least 3 (the labelled classes), got 2."),
         (some(["a", "b", "c", None]), {"k_max": 3}, None),
         (some(["a", "b", "c", None]), {"k_max": 2, "k": 3}, None),  # it does not matter if k is given
@@ -129,7 +125,6 @@ def test_images_and_settings_must_be_compatible(
 
 def test_invalid_jobs_are_refused_before_any_work(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(photos, settings=Discovery(k=1)).startswith("k must be from 2 (the labelled classes) to 5 ")
-    assert refusal(photos, reading={"folders": "ignore"}).startswith("Estimating k requires ")
     assert refusal("gone").startswith("The ")
     table = photos.parent / "labels.jsonl"
     table.write_text(json.dumps({"file_name": "loose.jpg", "label": "cat \ud800"}) + "\n")

@@ -273,10 +273,11 @@ def test_without_training_features_are_those_of_the_backbone(
     assert (untrained.training, untrained.hashes) == (None, found.facts.hashes)
 
 
-def test_without_any_label_k_must_be_given(copied_run: SortedRun, tmp_path: Path) -> None:
+def test_no_image_need_be_labelled(copied_run: SortedRun, tmp_path: Path) -> None:
     out = tmp_path / "unlabelled"
-    with pytest.raises(InputError, match="at least two classes, got 0"):
-        sort(copied_run.images, out, folders="ignore", k="auto")
+    estimated = sort(copied_run.images, out, folders="ignore", k="auto")
+    assert (estimated.k.method, estimated.k.known) == ("separation", 0)
+    assert len(estimated.categories) == estimated.k.k > 1
     found = sort(copied_run.images, out, folders="ignore")
     assert tuple(found.names.values()) == tuple(f"new {number}" for number in range(1, 7))
     assert sizes_of(found) == N
@@ -323,11 +324,20 @@ def test_copies_similar_names_and_tiny_images_are_noted(tmp_path: Path, monkeypa
         ]
 
 
-def test_labels_that_contradict_each_other_may_leave_too_few_classes(tmp_path: Path) -> None:
+def test_labels_that_contradict_each_other_may_leave_one_class(tmp_path: Path) -> None:
     files = {"ash/0.png": "ash 0", "ash/1.png": "ash 1", "beech/0.png": "ash 0", "unlabelled/0.png": "elm 0"}
     tiny.write(tmp_path / "images", files)
-    with pytest.raises(InputError, match="Estimating k requires labelled images of at least two classes, got 1"):
-        sort(tmp_path / "images", tmp_path / "run", method="kmeans", k="auto")
+    found = sort(tmp_path / "images", tmp_path / "run", method="kmeans", k="auto")
+    assert (found.k.known, found.k.method, found.counts()["labelled"]) == (1, "separation", 1)
+
+
+@pytest.mark.parametrize("labelled", [0, 1])
+def test_images_that_all_look_the_same_may_be_one_category(labelled: int, tmp_path: Path) -> None:
+    names = [f"{'ash' if row < labelled else 'unlabelled'}/{row}.png" for row in range(4)]
+    tiny.write(tmp_path / "images", dict.fromkeys(names, "ash 0"))
+    for method in ("kmeans", "sortal"):
+        found = sort(tmp_path / "images", tmp_path / method, method=method, k="auto", epochs=2)
+        assert sizes_of(found) == 4
 
 
 def test_pictures_that_are_not_read_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

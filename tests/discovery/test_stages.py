@@ -67,11 +67,12 @@ def test_k_is_estimated_first_if_training_depends_on_it() -> None:
         order = K_FIRST if asked.k == AUTO and asked.method in CLASSIFIERS else K_LAST
         assert job(asked, recipe).order == order
         assert stages_of(job(asked, recipe)) == (order[0], "check", *order[1:], "report")
-        assert estimator(recipe) == ("separation" if asked.method in ("gcd", "sortal") else "brent")
+        assert estimator(recipe, 2) == ("separation" if asked.method in ("gcd", "sortal") else "brent")
+        assert estimator(recipe, 1) == "separation", "the paper's rule compares with labels of several classes"
     raw = replace(recipe_for(Discovery(), 100, on_gpu=False), estimate_on="raw")
     untrained = recipe_for(Discovery(epochs=0), 100, on_gpu=False)
-    assert (job(Discovery(), raw).order, estimator(raw)) == (K_FIRST, "brent")
-    assert (job(Discovery(), untrained).order, estimator(untrained)) == (K_LAST, "brent")
+    assert (job(Discovery(), raw).order, estimator(raw, 2)) == (K_FIRST, "brent")
+    assert (job(Discovery(), untrained).order, estimator(untrained, 2)) == (K_LAST, "brent")
     assert job(Discovery(), replace(untrained, estimate_on="raw")).order == K_LAST
 
 

@@ -101,4 +101,5 @@ def test_labelled_classes_that_are_mixed_up_and_a_lack_of_new_ones_are_named() -
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     assert symptoms(replace(mixed, features=x)) == []
     (text,) = symptoms(replace(run, k=replace(run.k, estimated=True, k=4, known=4)))
-    assert text.startswith("No new category was found. If you expect some, give the number of classes")
+    assert text.startswith("No new category was found. If you expect some, ask for finer categories, give the number")
+    assert symptoms(replace(run, k=replace(run.k, estimated=True, k=4, known=4, usual=6))) == [], "it was wished for"

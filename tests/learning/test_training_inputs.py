@@ -26,7 +26,6 @@ def inputs(backbone: Backbone, budget: Budget, notes: list[str], **changes: Any)
         backbone,
         small_store(6, LARGE),
         np.arange(6),
-        "content",
         settings(),
         launch("cpu"),
         None,

@@ -6,7 +6,7 @@ import sys
 from dataclasses import astuple
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from cyclopts import Parameter
 
@@ -27,7 +27,7 @@ from sortal.cli.options import (
     source_of,
     spell,
 )
-from sortal.config import Discovery, Reading
+from sortal.config import CLASSIFIERS, Discovery, Granularity, Reading
 from sortal.errors import InputError, Remedy
 from sortal.system.progress import is_first, say
 from sortal.system.text import byte_sizes, duration, plain, plural
@@ -44,6 +44,7 @@ Examples:
   sortal discover photos --labels labels.csv --out run
   sortal discover photos --dry-run      what it would do, and how long it takes
   sortal discover photos --k 40         another k: only later stages are redone
+  sortal discover photos --granularity finer   more, smaller categories; likewise
   sortal discover photos more_photos    several folders
   sortal discover photos-run            the images of a run, again
   sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
@@ -152,7 +153,7 @@ def print_forecast(p: "Forecast") -> None:
             "held out",
             f"{plural(p.held_out, 'labelled image')}, to calibrate confidence" if p.held_out else NONE_HELD_OUT,
         ),
-        ("classes", "estimated" if p.k == "auto" else f"k = {p.k}"),
+        ("classes", _classes(p)),
         ("backbone", f"{p.backbone}, {_SHA256.sub('…', p.weights)}"),
         ("training", _training(p)),
         ("device", p.device),
@@ -164,6 +165,12 @@ def print_forecast(p: "Forecast") -> None:
     for text in p.notes:
         print(f"\n{plain(text)}")
     printing.print_list(printing.IN_SAMPLE, [printing.line(file) for file in p.unreadable_sample])
+
+
+def _classes(p: "Forecast") -> str:
+    if p.k != "auto":
+        return f"k = {p.k}"
+    return "estimated" if p.granularity == "usual" else f"estimated, {p.granularity} than usual"
 
 
 def _training(p: "Forecast") -> str:
@@ -178,6 +185,12 @@ def print_run(run: "Run") -> None:
     """Print a summary of a run and the path of its report."""
     _print_result(run)
     print(f"\nReport: {plain(run.report)}")
+    if run.k.estimated:
+        asked = run.facts.settings.granularity
+        first, second = (each for each in get_args(Granularity) if each != asked)
+        again = shlex.join(("sortal", "discover", plain(run.folder), "--granularity", first))
+        how = "" if run.facts.settings.method in CLASSIFIERS else " without training"
+        print(f"Too coarse or too fine? {again} (or {second}) sorts again{how}.")
 
 
 def _print_result(run: "Run") -> None:
@@ -186,8 +199,8 @@ def _print_result(run: "Run") -> None:
     print(printing.counted(len(run.assignments), run.counts()))
     new = sum(category.kind == "new" for category in run.categories)
     how = "estimated" if k.estimated else "given"
-    if k.interval and k.interval[0] < k.interval[1]:
-        how += f", likely {k.interval[0]} to {k.interval[1]}"
+    likely = f", likely {k.interval[0]} to {k.interval[1]}" if k.interval and k.interval[0] < k.interval[1] else ""
+    how += likely if k.wish is None else f" ({k.usual} without the wish for {k.wish} ones{likely})"
     known = plural(len(run.categories) - new, "known category", "known categories")
     print(f"k = {k.k}, {how}: {known} and {new:,} new.\n")
     few = len(run.categories) <= printing.TABLE_ROWS  # the known ones come first; among many, the largest

@@ -30,8 +30,8 @@ Examples:
 """
 MOST_MEMBERS = 4  # listed of a group of duplicates
 SMALLEST_CLASSES = 12  # listed below the largest, if there are many
-MIN_CLASSES = 2  # with labels, to estimate how many there are
-TOO_FEW = "To estimate how many classes there are, sortal discover needs two that are labelled; or tell it, with --k N."
+MIN_CLASSES = 2  # with labels, to show what sets classes apart
+TOO_FEW = "sortal discover then goes by looks alone; labels of two classes or more tell it which differences matter."
 TWO_LABELS = "Images with two labels (exit code 1), which a run ignores; keep one copy of each"
 
 
@@ -109,7 +109,7 @@ def _print_classes(found: "Health") -> None:
     if not known:
         print("\nNo image is labelled. Put the images of a class into a folder named after it, or pass --labels TABLE.")
     if len(known) < MIN_CLASSES:
-        print(f"\n{'Only one class is labelled. ' if known else ''}{TOO_FEW}")
+        print(f"\n{'Only one class is labelled; ' if known else ''}{TOO_FEW}")
 
 
 def _print_duplicates(title: str, groups: "Sequence[Duplicates]", kind: str, sign: str = " = ") -> None:

@@ -72,8 +72,9 @@ def estimate_k(
     `method` is one of two:
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
     "separation", for features that were trained with these labels, on which clusters that merge unlabelled classes are
-    just as accurate: semi-supervised k-means; the score of k is the silhouette of its clusters on unlabelled rows, each
-    left out of its own centre. The interval ranges over the ks within `TOLERANCE` of the best.
+    just as accurate, or for rows with labels of at most one class: semi-supervised k-means; the score of k is the
+    silhouette of its clusters on unlabelled rows, each left out of its own centre, and 0 for one cluster. The interval
+    ranges over the ks within `TOLERANCE` of the best.
 
     A score is the mean over `n_init` restarts; if "separation", their median. Brent's method maximises it in log k,
     from `k_min`, but at least the number of labelled classes, to `k_max`. `callback` gets every k tried; pass what it
@@ -91,8 +92,8 @@ def estimate_k(
     processes = Peers(group)
     rows, labels, classes = read_inputs(x, y, device, processes)
     c = len(classes)
-    if c < 2:
-        raise InputError(f"y must label rows of at least two classes to estimate k, got {c}. Pass k instead.")
+    if c < 2 and method == "brent":
+        raise InputError(f"y must label rows of at least two classes for 'brent', got {c}. Use 'separation' instead.")
     if k_max < c:
         raise InputError(f"k_max must be at least {c} (the labelled classes), got {k_max}.")
     if k_max < k_min:
@@ -100,7 +101,7 @@ def estimate_k(
     seed = draw_seed(random_state, processes)
     average = median if method == "separation" else fmean
     done = _check_known(known, n_init, processes, average)
-    fitted = 0 if method == "brent" else c
+    fitted = None if method == "brent" else c
     clusterings = _Clusterings(rows, labels, fitted, list(range(seed, seed + n_init)), processes, k_max)
     high = min(k_max, clusterings.k_limit)
     if high < k_min:
@@ -207,12 +208,13 @@ class _Clusterings:
     """Clusterings of rows into any k, one per seed; the seeds of a smaller k are the first of those of a larger one.
 
     With `fitted` classes, labelled rows stay in the cluster of their class, and the score is the separation of all
-    clusters. With 0, it is plain k-means, and the score is the accuracy on labelled rows.
+    clusters. With None, it is plain k-means, and the score is the accuracy on labelled rows.
     """
 
     def __init__(
-        self, x: Tensor, labels: NDArray[np.int64], fitted: int, seeds: list[int], processes: Peers, k_max: int
+        self, x: Tensor, labels: NDArray[np.int64], fitted: int | None, seeds: list[int], processes: Peers, k_max: int
     ) -> None:
+        self.separates, fitted = fitted is not None, fitted or 0
         self.known = torch.from_numpy(np.flatnonzero(labels != NO_CLASS)).to(x.device)
         self.truth = processes.concat(torch.from_numpy(labels).to(x.device)[self.known])[0].cpu().numpy()
         numbers = labels if fitted else np.full_like(labels, NO_CLASS)
@@ -238,7 +240,7 @@ class _Clusterings:
             state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
         runs = lloyd(self.points, self.fixed, state, max_iter=MAX_ITER, tol=tol, few=int(FEW_CHANGES * self.rows))
         ended = sorted(runs, key=lambda one: one.restart)
-        if len(self.fixed.counts):
+        if self.separates:
             return separation(self.points, torch.stack([one.centres for one in ended]), self.fixed.counts)
         return [self._accuracy(one) for one in ended]
 
@@ -254,8 +256,10 @@ def separation(points: Points, centres: Tensor, labelled: Tensor) -> list[float]
     """Compute the mean of (b − a) / max(a, b) over rows, 0 for a row alone in its cluster, for centres (g, k, d).
 
     a is the distance of a row to the centre of the other rows of its cluster, `labelled` (c,) rows included; b that to
-    the next centre. A row's own weight in its centre would favour many small clusters.
+    the next centre. A row's own weight in its centre would favour many small clusters. One cluster has 0.
     """
+    if centres.shape[1] == 1:
+        return [0.0] * len(centres)
     own, a, b = _two_nearest(points, centres)
     g, k, _ = centres.shape
     cluster = own + k * torch.arange(g, device=own.device)[:, None]

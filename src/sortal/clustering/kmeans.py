@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, distributed
 
 from sortal.clustering import fitting
-from sortal.clustering.estimate_k import KEstimate, estimate_k
+from sortal.clustering.estimate_k import KEstimate, KMethod, estimate_k
 from sortal.clustering.inputs import ArrayOrTensor, check_number, check_restarts, draw_seed, read_inputs, read_rows
 from sortal.clustering.points import BUDGET, slices
 from sortal.system.device import choose_device
@@ -33,7 +33,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     Parameters
     ----------
     n_clusters : clusters in total, including those of the labelled classes; "auto" estimates it (`sortal.estimate_k`
-        with its defaults).
+        with its defaults; by "separation" if fewer than two classes are labelled).
     n_init : restarts; the one with the lowest inertia wins.
     n_candidates : rows from which the best becomes the next starting centre; None means 2 + log(n_clusters), as in
         scikit-learn, and 1 is the paper's k-means++.
@@ -89,7 +89,8 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         self.k_estimate_: KEstimate | None = None
         if given is None:
             most = min(max(1000, 2 * len(classes)), len(classes) + unlabelled)
-            self.k_estimate_ = estimate_k(x, labels, k_max=most, random_state=seed, group=group)
+            rule: KMethod = "brent" if len(classes) > 1 else "separation"
+            self.k_estimate_ = estimate_k(x, labels, k_max=most, method=rule, random_state=seed, group=group)
             given = self.k_estimate_.k
         self.n_clusters_ = given
         found = fitting.fit(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sortal.config import CLASSIFIERS, Discovery, Reading
+from sortal.config import AUTO, CLASSIFIERS, Discovery, Reading
 from sortal.images.image_set import ImageSet
 from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts, Update
@@ -36,6 +36,8 @@ class Wanted:
         given |= {each.name for mine, _ in records for each in fields(mine) if getattr(mine, each.name) != each.default}
         if "backbone" in given:
             given.add("weights")  # those of one backbone do not fit another
+        if self.settings.k != AUTO:
+            given.add("granularity")  # a given k is neither finer nor coarser
         taken: dict[str, Any] = {}
 
         def merged(mine: Any, theirs: Any) -> Any:
@@ -116,7 +118,7 @@ def retraining(facts: RunFacts, settings: Discovery) -> str | None:
     """Describe the changed settings that require training again, and how long it took before; None without any."""
     if settings.method == "kmeans" or settings.epochs == 0:
         return None
-    names = (*CHANGE_TRAINING, "k") if settings.method in CLASSIFIERS else CHANGE_TRAINING
+    names = (*CHANGE_TRAINING, "k", "granularity") if settings.method in CLASSIFIERS else CHANGE_TRAINING
     pairs = ((name, getattr(facts.settings, name), getattr(settings, name)) for name in names)
     changes = [f"{name} ({setting(old)}, now {setting(new)})" for name, old, new in pairs if old != new]
     if not changes:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, MethodName, Rounds, Training
+from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, Granularity, MethodName, Rounds, Training
 from sortal.discovery import defaults, stages
 from sortal.discovery.grouping.rounds import epochs_of_rounds
 from sortal.discovery.job import Job
@@ -52,6 +52,7 @@ RECORD_BYTES = 3000  # of memory for each image: names, digests, places, and the
 LONG = 3600  # seconds from which a forecast names quicker settings
 FEWEST_SUGGESTED, SUGGESTED_SHARE = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share
 FEWEST_VIEWS = 2  # of each image that are suggested
+USUAL_CLASSES = 10  # of a collection that nothing is known about
 STARTING = "start"  # the time before the first stage, beside those of the stages
 
 
@@ -88,6 +89,7 @@ class RunForecast(Forecast):
     classes: int  # known ones
     held_out: int  # labelled images reserved for calibration
     k: int | Auto
+    granularity: Granularity
     method: MethodName
     weights: str
     epochs: int
@@ -145,6 +147,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         classes=len(known),
         held_out=int(stages.held_out(job.images, np.arange(n), settings, np.ones(n, dtype=bool)).sum()),
         k=settings.k,
+        granularity=settings.granularity,
         method=settings.method,
         backbone=backbone.spec.name,
         weights=backbone.source,
@@ -230,17 +233,17 @@ def _planned_views(
 
 
 def _expected_k(job: Job) -> int:
-    """Return the given number of classes, or a guess: as many new classes as known ones."""
+    """Return the given number of classes, or a guess: as many new classes as known ones, if two are."""
     if isinstance(job.settings.k, int):
         return job.settings.k
     known = len(job.images.known)
-    return min(2 * known, known + int(job.images.unlabelled.sum()))
+    return min(2 * known if known > 1 else USUAL_CLASSES, known + int(job.images.unlabelled.sum()))
 
 
 def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k: int, *, rest: int) -> Work:
     n, losses, counts = len(job.images), job.recipe.losses, 0
     if isinstance(losses, Rounds) and (tries := epochs_of_rounds(losses, training.epochs).tries):
-        counts = 1 + (tries if len(job.images.known) > 1 else 1)
+        counts = 1 + tries
     steps, batch = max(n // training.batch_size, 1), 2 * training.batch_size  # of an epoch, and views of a step
     through_trunk = 0
     if backbone.has_trunk and training.epochs:  # views to learn from, and images whose health is measured

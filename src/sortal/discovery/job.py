@@ -192,6 +192,13 @@ def _find(
         if others := tuple(each for each in folders_of(facts) if folders and each not in folders):
             folders = (*folders, *others)
             notes.append(f"Images of {listing(others)} take part, as in that run.")
+    if wanted.settings.k != AUTO and wanted.settings.granularity != "usual":
+        raise InputError(
+            f"granularity must be 'usual' where k is given, got {wanted.settings.granularity!r} with k = "
+            f"{wanted.settings.k}.",
+            Remedy("let k be estimated", k=AUTO),
+            Remedy("give another k alone"),
+        )
     if not isinstance(images, ImageSet):
         source = images if folders_in(images) == folders else folders  # errors name it as it was given
         images = read_images(source, labels=wanted.labels, need_labels=False, **asdict(wanted.reading))
@@ -272,12 +279,6 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
             "into a folder named unlabelled, or leave their label empty in the table."
         )
     if settings.k == AUTO:
-        if known < 2:
-            raise InputError(
-                f"Estimating k requires labelled images of at least two classes, got {known}.",
-                Remedy("label some images"),
-                Remedy("give the number of classes", k=...),
-            )
         if settings.k_max < known:
             raise InputError(f"k_max must be at least {known} (the labelled classes), got {settings.k_max}.")
     elif not known <= settings.k <= known + unlabelled:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sortal.config import Discovery, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
-from sortal.discovery.grouping.choose_k import choose_k
 from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_of
+from sortal.discovery.grouping.granularity import granular_k
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
@@ -99,7 +99,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     k: KChoice | None = None
     if job.order[1] == "k":
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = choose_k(job, rows_of(job, features(runtime)), inputs.shown, runtime)
+            k = granular_k(job, rows_of(job, features(runtime)), inputs.shown, runtime, stages.note)
     with stages.stage("learn", "Training") as runtime:
         learned = _learn(job, backbone, inputs, k, features, runtime)
         if learned.trained is not None:
@@ -111,7 +111,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         rows = rows_of(job, x)
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = choose_k(job, rows, inputs.shown, runtime)
+            k = granular_k(job, rows, inputs.shown, runtime, stages.note)
         if learned.likely and k.interval:  # features trained for one k make others look unlikely
             k = replace(k, interval=(min(k.interval[0], learned.likely[0]), max(k.interval[1], learned.likely[1])))
     with stages.stage("clusters", "Clustering") as runtime:

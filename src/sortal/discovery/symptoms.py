@@ -37,9 +37,10 @@ def symptoms(run: Run, compared: Comparison) -> list[str]:
             f"Your labelled classes are hardly told apart: for only {share:.0%} of labelled images, the nearest other "
             "one is of the same class. Use another backbone or other weights, or train for longer."
         )
-    if run.k.estimated and run.k.k == run.k.known:
+    if run.k.estimated and run.k.k == run.k.known and run.k.wish is None:
         found.append(
-            "No new category was found. If you expect some, give the number of classes, or label other images."
+            "No new category was found. If you expect some, ask for finer categories, give the number of classes, or "
+            "label other images."
         )
     single = [each.name for each in run.categories if each.size == 1 and not each.labelled]
     if single:

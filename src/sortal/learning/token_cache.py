@@ -137,6 +137,7 @@ class CachedTokens:
     seed: int
     device: torch.device  # to stream to
     mapped: NDArray[np.int16] | None = None  # the file that the tokens are in
+    patterns: Tensor | None = None  # (patterns, count), which of a view's tokens a step may see; None: all
 
     def chosen(self, draws: Draws) -> ViewMask:
         """Return the mask (steps, batch_size) of the images that have tokens here, not in another process."""
@@ -150,20 +151,43 @@ class CachedTokens:
         pairs = views.choose_pairs(keys, times, views=n_views, seed=self.seed, epoch=epoch)
         places = self.slot[draws.rows] * n_views + pairs.reshape(2, *draws.rows.shape)  # (2, steps, batch_size)
         slots = [torch.from_numpy(step) for step in _by_step(places, chosen)]
+        seen = self._seen(draws, epoch, chosen)
         if self.tokens.device.type == self.device.type != "cpu":
             there = torch.cat(slots).to(self.device) if slots else torch.zeros(0)
-            yield from (flat.index_select(0, step) for step in there.split([len(step) for step in slots]))
+            for step, patterns in zip(there.split([len(step) for step in slots]), seen, strict=True):
+                yield flat.index_select(0, step) if patterns is None else _tokens_of(flat, step, patterns)
             return
         pinned = self.device.type == "cuda"
 
-        def gather(step: Tensor) -> Tensor:
+        def gather(step: tuple[Tensor, Tensor | None]) -> Tensor:
             if self.mapped is not None:
                 check_whole(self.mapped, TOKEN_FILE)
-            rows = torch.empty((len(step), *flat.shape[1:]), dtype=flat.dtype, pin_memory=pinned)
-            return torch.index_select(flat, 0, step, out=rows)
+            views_of, patterns = step
+            if patterns is not None:
+                found = _tokens_of(flat, views_of, patterns)
+                return found.pin_memory() if pinned else found
+            rows = torch.empty((len(views_of), *flat.shape[1:]), dtype=flat.dtype, pin_memory=pinned)
+            return torch.index_select(flat, 0, views_of, out=rows)
 
-        for rows in prefetch(gather, slots):
+        for rows in prefetch(gather, list(zip(slots, seen, strict=True))):
             yield rows.to(self.device, non_blocking=True)
+
+    def _seen(self, draws: Draws, epoch: int, chosen: ViewMask | None) -> list[Tensor | None]:
+        """Return which tokens each step sees of its views, (views, count); None for all."""
+        if self.patterns is None:
+            return [None] * len(draws.rows)
+        numbers = views.choose_patterns(
+            self.keys[draws.rows.ravel()], draws.times.ravel(), seed=self.seed, epoch=epoch
+        ).reshape(2, *draws.rows.shape)
+        at = [torch.from_numpy(step) for step in _by_step(numbers, chosen)]
+        return [self.patterns[step.to(self.patterns.device)] for step in at]
+
+
+def _tokens_of(flat: Tensor, rows: Tensor, patterns: Tensor) -> Tensor:
+    """Gather some tokens, (views, count), of each of these views, rows of (all views, tokens, d)."""
+    places = rows[:, None] * flat.shape[1] + patterns
+    found: Tensor = flat.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
+    return found
 
 
 InputSource = LiveViews | CachedTokens

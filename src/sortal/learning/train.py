@@ -104,7 +104,6 @@ class Trainer:
             self.method.backbone,
             self.store,
             self.rows,
-            self.key["images"],
             self.config,
             self.processes,
             self.folder,

@@ -1,20 +1,23 @@
 """The inputs of a training run's tail: cached tokens where they fit, or else live views."""
 
+import hashlib
 import json
 import logging
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from sortal.config import AUTO, VIEWS, Auto, Training
 from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import token_cache
+from sortal.learning import token_cache, views
 from sortal.learning.backbones.backbone import Backbone, digest
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
-from sortal.learning.token_cache import Budget, InputSource, LiveViews, SharedTokens, TokenPlan
+from sortal.learning.token_cache import Budget, CachedTokens, InputSource, LiveViews, SharedTokens, TokenPlan
 from sortal.learning.views import RowNumbers
 from sortal.system.distributed import Processes
 from sortal.system.progress import Runtime
@@ -25,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class TrainingInputs:
-    """Plans and makes the inputs of a run on some rows of a store; `content` is a digest of its images.
+    """Plans and makes the inputs of a run on some rows of a store.
 
     Of several processes, each caches the tokens of its own share of the images.
     """
@@ -33,7 +36,6 @@ class TrainingInputs:
     backbone: Backbone
     store: PixelStore
     rows: RowNumbers
-    content: str
     config: Training
     processes: Processes
     folder: Path | None  # for a file of tokens; None in all processes but the first
@@ -77,7 +79,7 @@ class TrainingInputs:
         if plan is None or plan.where is None or self.views is None:
             return LiveViews(trunk, self.store, flip=flip, seed=seed, share=(self.processes.rank, self.processes.size))
         if self.shared is not None and self.shared.key == self.key and self.shared.tokens is not None:
-            return self.shared.tokens
+            return self._thinned(self.shared.tokens)
         tokens = token_cache.cache_tokens(
             trunk,
             self.store,
@@ -92,7 +94,18 @@ class TrainingInputs:
         )
         if self.shared is not None:
             self.shared.hold(self.key, plan.where, tokens)
-        return tokens
+        return self._thinned(tokens)
+
+    def _thinned(self, tokens: CachedTokens) -> CachedTokens:
+        """Return the tokens such that a step sees some patches of a view; the class token is always seen."""
+        grid = self.backbone.patch_grid
+        if self.config.patches == 1 or grid is None:
+            return tokens
+        prefix = token_cache.token_shape(self.backbone)[0] - grid[0] * grid[1]
+        patterns = views.patch_patterns(grid, self.config.patches) + prefix
+        always = np.broadcast_to(np.arange(prefix), (len(patterns), prefix))
+        seen = torch.from_numpy(np.concatenate([always, patterns], axis=1))
+        return replace(tokens, patterns=seen.to(tokens.tokens.device))
 
     def kept_crops(self, plan: TokenPlan | None) -> KeptTokens:
         """Return a store for tokens of centre crops, limited to what the budget leaves beside the planned tokens."""
@@ -124,5 +137,6 @@ class TrainingInputs:
         frozen: dict[str, Tensor] = dict(self.backbone.named_buffers())
         frozen |= {name: value for name, value in self.backbone.named_parameters() if not value.requires_grad}
         c = self.config
-        about = [asdict(self.backbone.spec), self.content, n_views, c.flip, c.seed, c.precision]
+        contents = hashlib.sha256(np.ascontiguousarray(self.store.digests[self.rows]).data).hexdigest()
+        about = [asdict(self.backbone.spec), self.store.made, contents, n_views, c.flip, c.seed, c.precision]
         return digest(frozen, json.dumps(about))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from sortal.runs.facts import Spec
 
 RowNumbers = NDArray[np.int64]  # one number per row: of a row, of a view, or of pixels
 Keys = NDArray[np.uint64]  # hashes of contents
+PATTERNS = 4096  # sets of patches that views choose from
+SMALLEST_WINDOW = 0.6  # share of each side of the grid
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / the golden ratio: the increments of SplitMix64
 
 
@@ -102,6 +105,27 @@ def choose_pairs(keys: Keys, times: RowNumbers, *, views: int, seed: int, epoch:
     first = _below(np.full(len(keys), views), splitmix64(state + np.uint64(4)))
     step = 1 + _below(np.full(len(keys), views - 1), splitmix64(state + np.uint64(5)))
     return np.stack([first, (first + step) % views])
+
+
+def patch_patterns(grid: tuple[int, int], kept: float) -> RowNumbers:
+    """Draw sets of patches of a grid, (PATTERNS, count): a share of all, from a random window; always the same."""
+    count, random = max(round(kept * grid[0] * grid[1]), 1), np.random.default_rng(0)
+    found = np.empty((PATTERNS, count), dtype=np.int64)
+    for row in found:
+        while True:
+            height, width = (int(random.integers(ceil(SMALLEST_WINDOW * side), side + 1)) for side in grid)
+            if height * width >= count:
+                break
+        top, left = (int(random.integers(0, room + 1)) for room in (grid[0] - height, grid[1] - width))
+        window = np.add.outer(np.arange(top, top + height) * grid[1], np.arange(left, left + width)).ravel()
+        row[:] = np.sort(random.permutation(window)[:count])
+    return found
+
+
+def choose_patterns(keys: Keys, times: RowNumbers, *, seed: int, epoch: int) -> RowNumbers:
+    """Choose patterns of patches for both views of each image, (2, n); `times` counts its earlier draws."""
+    state = _state(keys, times, seed, epoch)
+    return np.stack([_below(np.full(len(keys), PATTERNS), splitmix64(state + np.uint64(each))) for each in (6, 7)])
 
 
 def _state(keys: Keys, numbers: RowNumbers, seed: int, epoch: int) -> Keys:

@@ -108,9 +108,15 @@ class KChoice:
     k: int
     estimated: bool
     known: int  # labelled classes
-    interval: tuple[int, int] | None = None  # None where k was given
+    interval: tuple[int, int] | None = None  # that is likely, without a wish; None where k was given
     method: str | None = None
     curve: tuple[TriedK, ...] = ()
+    usual: int | None = None  # k without the wish for finer or coarser categories, if there was one
+
+    @property
+    def wish(self) -> str | None:
+        """What was wished for and granted: "finer", "coarser" or None."""
+        return None if self.usual is None else "finer" if self.k > self.usual else "coarser"
 
 
 class CoveragePoint(NamedTuple):

@@ -62,6 +62,18 @@ def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() ->
     assert data["categories"][6]["cohesion"] is None
 
 
+def test_a_wish_for_other_categories_is_mentioned() -> None:
+    run = sample_run()
+    wished = replace(run, k=replace(run.k, usual=9, interval=(8, 11)))
+    pages = [" ".join(make_report(each, small_store(72, 12), QUICK).decode().split()) for each in (run, wished)]
+    assert ["6 categories</b> (9 without the wish for coarser ones, likely 8 to 11)." in page for page in pages] == [
+        False,
+        True,
+    ]
+    assert "was chosen among clearly smaller numbers than 9" in pages[1]
+    assert "6 categories</b>: estimated" in pages[0]
+
+
 def test_accuracy_is_shown_only_if_the_truth_is_known() -> None:
     for truth in (True, False):
         html = make_report(sample_run(truth=truth), small_store(72, 12), QUICK).decode()

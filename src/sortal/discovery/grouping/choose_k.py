@@ -15,9 +15,9 @@ from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
 
 
-def estimator(recipe: Recipe) -> KMethod:
-    """Return the rule that estimates k: features trained with the labels need another than the paper's."""
-    return "separation" if recipe.learns and recipe.estimate_on == "learned" else "brent"
+def estimator(recipe: Recipe, known: int) -> KMethod:
+    """Return the rule that estimates k: the paper's needs two known classes, and features trained without them."""
+    return "separation" if known < 2 or (recipe.learns and recipe.estimate_on == "learned") else "brent"
 
 
 def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
@@ -28,14 +28,16 @@ def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoic
     return KChoice(k=settings.k, estimated=False, known=len(images.known))
 
 
-def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
-    """Estimate the number of categories; every k that is tried is cached at once.
+def estimated_k(
+    job: Job, rows: Rows, images: ImageSet, runtime: Runtime, *, bounds: tuple[int, int] | None = None
+) -> KChoice:
+    """Estimate the number of categories, within bounds if given; every k that is tried is cached at once.
 
     Among the ks that are likely on features as they are, choose the one that separates smoothed features best: with
     less noise, more ks can be told apart. Smoothed features alone are not enough, as smoothing draws any few neighbours
     together, so that hundreds of small clusters may look separate.
     """
-    method, bounds = estimator(job.recipe), bounds_of_k(job.settings, images)
+    method, bounds = estimator(job.recipe, len(images.known)), bounds or bounds_of_k(job.settings, images)
     inputs = "choice", method, *rows.key, cache.hashed(images.labels), *bounds, job.settings.seed
     path = job.cache / "k" / f"{cache.key(*inputs)}.json"
     if (cached := job.processes.by_first(partial(cache.load, path))) is not None:
@@ -45,7 +47,7 @@ def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KCh
     if rows.neighbours and method == "separation":
         k = _estimate(job, rows.smoothed, images, found.interval, runtime).k
     curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
-    choice = KChoice(k=k, estimated=True, known=bounds[0], interval=found.interval, method=method, curve=curve)
+    choice = KChoice(k=k, estimated=True, known=len(images.known), interval=found.interval, method=method, curve=curve)
     if job.processes.is_first:
         cache.save(path, asdict(choice))
     return choice
@@ -54,12 +56,13 @@ def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KCh
 def bounds_of_k(settings: Discovery, images: ImageSet) -> tuple[int, int]:
     """Return the smallest and the largest number of categories that may be estimated."""
     known = len(images.known)
-    return known, max(min(settings.k_max, known + int(images.unlabelled.sum())), known)
+    least = max(known, 1)
+    return least, max(min(settings.k_max, known + int(images.unlabelled.sum())), least)
 
 
 def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], runtime: Runtime) -> KEstimate:
     """Estimate the number of categories within bounds."""
-    settings, method, processes = job.settings, estimator(job.recipe), job.processes
+    settings, method, processes = job.settings, estimator(job.recipe, len(images.known)), job.processes
     own = slice(*processes.share_of(len(x)))
     key = cache.key("k", method, cache.hashed(x, images.labels), *bounds, settings.seed)
     path = job.cache / "k" / f"{key}.json"

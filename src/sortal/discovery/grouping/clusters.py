@@ -104,8 +104,6 @@ def _load_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
 
 def _separation(rows: Rows, labels: NDArray[np.int64] | None, centres: Features) -> float:
     """Return how well clusters with these centres (k, d) separate the unlabelled images."""
-    if len(centres) == 1:
-        return 0.0
     own, device = slice(*rows.processes.share_of(len(rows.x))), rows.processes.device
     x, free, labelled = torch.from_numpy(rows.smoothed[own]).to(device), None, torch.zeros(0, device=device)
     if labels is not None:

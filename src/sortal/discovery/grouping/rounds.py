@@ -62,7 +62,7 @@ class Count:
     shares: NDArray[np.float64]  # (k,) estimated numbers of unlabelled images, all positive
     clusters: NDArray[np.int64]  # (n,)
     separation: float  # of the clusters
-    likely: tuple[int, int] | None  # range of k; None if k was given
+    likely: tuple[int, int] | None  # range of k; None if k was not estimated
 
     @property
     def k(self) -> int:
@@ -165,16 +165,14 @@ def next_k(attempts: list[Attempt], ratio: float, bounds: tuple[int, int]) -> in
 def count(job: Job, x: Features, images: ImageSet, runtime: Runtime, *, k: int | None = None) -> Count:
     """Count the categories, or take k of them, and their unlabelled images on features (n, d).
 
-    The user's k is taken if fewer than two classes are known, and only then. The sizes of clusters are levelled, as
-    small ones are often parts of larger ones, before the labelled images are taken off.
+    The sizes of clusters are levelled, as small ones are often parts of larger ones, before the labelled images are
+    taken off.
     """
-    losses, settings = job.recipe.losses, job.settings
+    losses = job.recipe.losses
     assert isinstance(losses, Rounds)
     known, labelled = np.unique(images.labels[images.labelled], return_counts=True)
     rows, likely = rows_of(job, x), None
-    if len(known) < 2 and not isinstance(settings.k, str):
-        k = settings.k
-    elif k is None:
+    if k is None:
         estimate = estimated_k(job, rows, images, runtime)
         k, likely = estimate.k, estimate.interval
     found = fit(job, rows, images.labels if len(known) else None, k)
@@ -220,12 +218,11 @@ class _Trainings:
         """Train classifiers for clusters of features x (n, d), from these weights and the features they give."""
         weights, features = start
         attempts: list[Attempt] = []
-        tries = epochs.tries if counted.likely else 1  # a given k is not varied
         k: int | None = counted.k
         while k is not None:
             begun = counted if k == counted.k else count(self.job, x, self.images, self.runtime, k=k)
             method = self.classifier(begun, weights, means_of(features, begun.clusters, k))
-            self.train(method, epochs.classifiers // tries, f"Learning {_categories(k)}")
+            self.train(method, epochs.classifiers // epochs.tries, f"Learning {_categories(k)}")
             now = self.features(self.runtime)
             found = count(self.job, now, self.images, self.runtime)
             head, centres = copied(method.head.state_dict().items()), means_of(now, found.clusters, found.k)
@@ -233,7 +230,7 @@ class _Trainings:
                 Attempt(k=k, weights=weights_of(self.backbone), head=head, features=now, counted=found, centres=centres)
             )
             bounds = bounds_of_k(self.job.settings, self.images)
-            k = next_k(attempts, self.losses.ratio, bounds) if len(attempts) < tries else None
+            k = next_k(attempts, self.losses.ratio, bounds) if len(attempts) < epochs.tries else None
         return attempts
 
     def classifier(self, counted: Count, weights: Mapping[str, Tensor], centres: Features) -> Sortal:
@@ -292,8 +289,6 @@ def _categories(k: int) -> str:
 
 def _summary(counted: Count, attempts: list[Attempt], best: Attempt) -> str:
     """Summarise what was counted during training; the k of the run is counted on the features that it ends with."""
-    if counted.likely is None:
-        return ""
     text = f"Counted {_categories(counted.k)} after contrastive learning"
     if len(attempts) == 1:
         text += f", and {best.counted.k} after training a classifier for them."

@@ -56,6 +56,11 @@ class Backbone(nn.Module, ABC):
         """Compute the largest absolute query of the class token in the last block from the tail's input; or None."""
         return None
 
+    @property
+    def patch_grid(self) -> tuple[int, int] | None:
+        """The rows and columns of patches that end the tail's input, of which it can do without some; or None."""
+        return None
+
     def forward(self, images: Tensor) -> Tensor:
         return self.tail(self.trunk(images))
 

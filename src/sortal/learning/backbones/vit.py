@@ -27,6 +27,10 @@ class VisionTransformer(Backbone):
     def blocks(self) -> list[nn.Module]:
         return list(cast(Any, self.net).blocks)
 
+    @property
+    def patch_grid(self) -> tuple[int, int] | None:
+        return self.grid if self._rope(self.split) is None else None  # rotary embeddings need every patch
+
     def trunk(self, images: Tensor) -> Tensor:
         net = cast(Any, self.net)
         embedded = net._pos_embed(net.patch_embed(images))
