@@ -45,6 +45,7 @@ class Case:
 
 
 CASES = [
+    Case("bursts.py", "variants IMAGES --count 10; untouched IMAGES", r"(?s)\| structure \|.*images, \d+ moments"),
     Case("calibration.py", "RUN --held 0 3 --draws 1", r"\| run \| \d+\.\d \| \d+\.\d \|"),
     Case(
         "clustering.py",

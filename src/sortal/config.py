@@ -224,6 +224,7 @@ class Training(SettingsGroup):
     flip: bool = _setting(True)
     patches: float = _setting(1.0, above=0, most=1)  # share of the patches of a cached view that a step sees
     balanced: bool = _setting(True)  # half of each batch is labelled, in expectation
+    repeats: float | None = _setting(None, least=1)  # of a labelled image for each of another, at most, if balanced
     validate_every: int = _setting(1, least=1)  # epochs
     chunks: int = _setting(1, least=1)
     seed: int = _setting(0, least=0, most=2**32 - 1)
@@ -290,8 +291,7 @@ class Rounds(SettingsGroup):
     """Sortal's own method: contrastive learning, then classifiers whose categories and their sizes were counted.
 
     Trains with the losses of `Contrast` first, then with those of `Distillation`: a classifier for the number of
-    categories counted, one for `ratio` times as many, and one for even more or for fewer. The one whose features
-    separate the images best is trained further.
+    categories counted, and others for `ratio` times as many or fewer. The likeliest of them is trained further.
     """
 
     contrastive: float = _setting(0.4, above=0, most=0.9)  # fraction of training of the first round, at most 40 epochs
@@ -382,7 +382,7 @@ class Recipe:
 TRAININGS: dict[str, Training] = {
     **dict.fromkeys(("gcd", "kmeans"), Training()),
     "simgcd": Training(decay_biases=False),
-    "sortal": Training(epochs=200),
+    "sortal": Training(epochs=200, patches=0.5, repeats=8.0),
     "rankstats": Training(schedule="step", final_lr=0.1, weight_decay=1e-4),
     "uno": Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),
 }

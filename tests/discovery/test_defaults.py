@@ -33,7 +33,7 @@ from sortal.discovery.defaults import notes, recipe_for, resolved
 PAPER = "Training for 200 epochs, as in the paper."
 SHORT = (
     "Without a GPU, training is short: {} epochs on 2 views of each image. More may sort better; 150 epochs on 8 views "
-    "take about six times as long."
+    "take about four times as long."
 )
 LARGER = f"The backbone is {SMALLER}; {BACKBONE} may sort better, and takes about four times as long."
 FEW_IMAGES = "Training for 100 epochs, for fewer than 2,000 images (the paper: 200)."

@@ -87,3 +87,14 @@ def test_draws_depend_on_seed_and_epoch_alone() -> None:
     for i, one in enumerate(draws):
         for j, other in enumerate(again):
             assert same(one, other) == (i == j), (seeds[i], seeds[j])
+
+
+def test_rows_are_drawn_in_proportion_to_their_shares_and_half_of_them_labelled() -> None:
+    shares = np.array([1.0, 0.5, 0.5, 1.0, 0.25, 0.25, 0.25, 0.25])
+    labelled = first(3, 8)
+    rows = np.arange(8)
+    draws = draw(rows, labelled, shares, batch_size=50_000, balanced=True, seed=0, epoch=0)
+    counts = np.bincount(draws.rows.ravel(), minlength=8)
+    expected = np.array([0.25, 0.125, 0.125, 0.25, 0.0625, 0.0625, 0.0625, 0.0625]) * 50_000
+    assert stats.chisquare(counts, expected).pvalue > 1e-6
+    assert shares.tolist() == [1.0, 0.5, 0.5, 1.0, 0.25, 0.25, 0.25, 0.25]  # arguments are not changed

@@ -60,11 +60,25 @@ def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(t
     header = (wrote.folder / storage.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
     assert header == (
         '"file_name","label","truth","category","category_id","status","confidence","distance",'
-        '"next_category","next_category_id","next_distance","apart","reviewed","folder","content"'
+        '"next_category","next_category_id","next_distance","apart","reviewed","group","folder","content"'
     )
     for row in raw_cells(wrote.folder / storage.ASSIGNMENTS):
-        kinds = [str, str, str, str, float, str, float, float, str, float, float, float, str, float, str]
+        kinds = [str, str, str, str, float, str, float, float, str, float, float, float, str, float, float, str]
         assert [type(cell) for cell in row] == kinds
+
+
+def test_images_of_a_run_from_before_there_were_groups_are_in_groups_of_their_own(tmp_path: Path) -> None:
+    wrote = a_run(tmp_path, ["a", "b", "c"])
+    grouped = replace(wrote, assignments=replace(wrote.assignments, group=np.array([0, 1, 0])))
+    save_run(grouped)
+    assert load_run(tmp_path).assignments.group.tolist() == [0, 1, 0]
+    path = tmp_path / storage.ASSIGNMENTS
+    table = list(csv.DictReader(path.read_text().splitlines()))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [each for each in table[0] if each != "group"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(table)
+    assert load_run(tmp_path).assignments.group.tolist() == [0, 1, 2]
 
 
 def test_a_single_category_an_empty_category_and_very_long_names_are_loaded_unchanged(tmp_path: Path) -> None:

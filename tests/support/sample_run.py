@@ -97,6 +97,7 @@ def sample_run(
         next_distance=next_distance,
         apart=np.zeros(images),
         reviewed=np.zeros(images, dtype=np.int64),
+        group=np.arange(images),
     )
     made = [
         Category(id=each, name=names[each], kind="known" if each < known else "new", weight=int((at == each).sum()))

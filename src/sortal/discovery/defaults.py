@@ -9,7 +9,7 @@ from sortal.system.text import plural
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 # Without a GPU, a few hundred images are to take minutes: few views, and about as many steps for any collection up to
 # that size. On 585 flowers these find 16 of 16 classes in 8 minutes on two cores, with 97% of the images right.
-VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (20, 150), 12_000  # the fewest and the most epochs, and images in all
+VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (20, 100), 60_000  # the fewest and the most epochs, and images in all
 FEW_IMAGES = 2000  # below which training takes fewer epochs
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES: dict[str, Losses] = {
@@ -68,7 +68,7 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
         short = f"{plural(training.epochs, 'epoch')} on {training.views} views of each image"
         found.append(
             f"Without a GPU, training is short: {short}. More may sort better; {EPOCHS_ON_CPU[1]} epochs on {VIEWS} "
-            "views take about six times as long."
+            "views take about four times as long."
         )
     elif chosen and on_gpu and settings.method != "sortal":
         few = f"for fewer than {FEW_IMAGES:,} images (the paper: {EPOCHS})"

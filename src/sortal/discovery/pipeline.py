@@ -12,7 +12,7 @@ from textwrap import indent
 from typing import Any
 
 from sortal.clustering.tsne import mapper
-from sortal.config import Discovery, Reading, describe, from_keywords
+from sortal.config import Discovery, Reading, Rounds, describe, from_keywords
 from sortal.discovery import defaults
 from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, check_output_folder, check_sortable, prepare
 from sortal.discovery.reviewing.advice import compare
@@ -152,11 +152,14 @@ def stages_of(job: Job) -> tuple[str, ...]:
 def _check(job: Job, pixels: PixelStore, stages: Stages, runtime: Runtime) -> bool:
     """Note what is unusual about the images; return whether most of them are tiny. No file is opened."""
     images = job.images
-    key = cache.key("check", images.files, images.labels.tolist(), images.classes, cache.hashed(pixels.digests))
+    counts_once = isinstance(job.recipe.losses, Rounds)  # and says itself which are near-duplicates
+    key = cache.key(
+        "check", counts_once, images.files, images.labels.tolist(), images.classes, cache.hashed(pixels.digests)
+    )
     path = job.cache / "check" / f"{key}.json"
     if (found := cache.load(path)) is None:
         health = check_stored(images, pixels, runtime=runtime)
-        found = {"findings": _findings(health), "mostly_tiny": 2 * len(health.tiny) > len(images)}
+        found = {"findings": _findings(health, near=not counts_once), "mostly_tiny": 2 * len(health.tiny) > len(images)}
         cache.save(path, found)
     for text in found["findings"]:
         stages.note(text)
@@ -173,7 +176,7 @@ def without_contradictions(job: Job, pixels: PixelStore) -> Job:
     return replace(job, images=images)
 
 
-def _findings(health: Health) -> list[str]:
+def _findings(health: Health, *, near: bool) -> list[str]:
     notes = []
     for kind, words in (
         ("two labels", "under two labels, which contradict each other and are ignored"),
@@ -186,8 +189,8 @@ def _findings(health: Health) -> list[str]:
     if health.alike_names:
         notes.append(f"Some class names differ only in case or spaces: {listing(health.alike_names[0])}.")
     copies = sum(len(group.files) - 1 for group in health.duplicates)
-    near = sum(len(group.files) - 1 for group in health.near_duplicates or ())
-    for count, words in ((copies, "exact"), (near, "near")):
+    similar = sum(len(group.files) - 1 for group in health.near_duplicates or ()) if near else 0
+    for count, words in ((copies, "exact"), (similar, "near")):
         if count:
             notes.append(f"{plural(count, f'{words} duplicate')} found; run sortal check for a list.")
     return notes

@@ -15,6 +15,7 @@ from sortal.discovery.grouping.outliers import OTHER_ABOVE
 from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.learning.backbones.backbone import Backbone
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import build_run, contents_of, hash_images, unassigned
@@ -41,6 +42,7 @@ class Clusters:
     agreement: Floats | None = None  # (n,) with repeated clustering, where it can be repeated
     overlap: Floats | None = None  # (k,) with clusters of other training runs, where there were any
     apart: Floats  # (n,) how far each image is from similar ones
+    moments: Moments | None = None  # of the images; None if each is its own
 
 
 def gather(
@@ -76,6 +78,8 @@ def gather(
     )
     confidence = replace(confidence, other_above=OTHER_ABOVE)
     blank = named_at_source(job, images, unassigned(images, contents))
+    if clusters.moments is not None:
+        blank = replace(blank, group=clusters.moments.of)
     assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states, apart=clusters.apart)
     hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x))
     next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
@@ -152,10 +156,15 @@ def _facts(
 
 
 def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, ...], NDArray[np.int64]]:
-    """Return a category for each cluster, and the cluster (n,) of each image: of a labelled one that of its class."""
+    """Return a category for each cluster, and the cluster (n,) of each image.
+
+    That of a labelled image is its class, as is that of other images of the same moment.
+    """
     sizes = np.bincount(clusters.of, minlength=len(clusters.centres))
     categories = outline([images.classes[i] for i in images.known], sizes.tolist())
-    return categories, np.where(images.labelled, np.searchsorted(images.known, images.labels), clusters.of)
+    moments = clusters.moments
+    labels = images.labels if moments is None else moments.labels(images.labels)[moments.of]
+    return categories, np.where(labels >= 0, np.searchsorted(images.known, labels), clusters.of)
 
 
 def add_to_means(
@@ -171,6 +180,11 @@ def add_to_means(
         np.add.at(sums, rows[part], x[part].astype(np.float64))
     moved: Features = np.where(total[:, None] > 0, sums / np.maximum(total[:, None], 1), means).astype(np.float32)
     return moved, total
+
+
+def means_of(x: Features, clusters: NDArray[np.int64], k: int) -> Features:
+    """Return the mean (k, d) of the features (n, d) in each cluster (n,); 0 for an empty one."""
+    return add_to_means(np.zeros((k, x.shape[1]), np.float32), np.zeros(k, np.int64), clusters, x)[0]
 
 
 def sources_of(job: Job, images: ImageSet) -> tuple[ImageSource, ...]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sortal.config import Discovery, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
+from sortal.discovery.grouping.bursts import describe_bursts, find_moments
 from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_of
 from sortal.discovery.grouping.granularity import granular_k
 from sortal.discovery.grouping.outliers import apartness
@@ -21,6 +22,7 @@ from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.images.review_states import ReviewState
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
@@ -95,11 +97,15 @@ def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
 def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> SortingResult | None:
     """Sort every image into a category, with a confidence; return None in all processes but the first."""
     inputs = _inputs(job, pixels, stages)
-    features = _extractor(job, backbone, inputs.store)
+    compute, moments = _extractor(job, backbone, inputs.store), inputs.moments
+
+    def features(runtime: Runtime) -> Features:
+        return moments.means(compute(runtime))
+
     k: KChoice | None = None
     if job.order[1] == "k":
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = granular_k(job, rows_of(job, features(runtime)), inputs.shown, runtime, stages.note)
+            k = granular_k(job, rows_of(job, features(runtime)), inputs.counted, runtime, stages.note)
     with stages.stage("learn", "Training") as runtime:
         learned = _learn(job, backbone, inputs, k, features, runtime)
         if learned.trained is not None:
@@ -107,13 +113,11 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         if learned.summary:
             stages.note(learned.summary)
     with stages.stage("features", "Computing features") as runtime:
-        x = features(runtime)
-        rows = rows_of(job, x)
+        x = compute(runtime)
+        rows = rows_of(job, moments.means(x))
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = granular_k(job, rows, inputs.shown, runtime, stages.note)
-        if learned.likely and k.interval:  # features trained for one k make others look unlikely
-            k = replace(k, interval=(min(k.interval[0], learned.likely[0]), max(k.interval[1], learned.likely[1])))
+            k = granular_k(job, rows, inputs.counted, runtime, stages.note, counted=learned.counted)
     with stages.stage("clusters", "Clustering") as runtime:
         clusters = _clusters(job, rows, inputs, k, learned, runtime)
     if not job.processes.is_first:
@@ -132,10 +136,11 @@ class _Inputs:
 
     images: ImageSet  # to be sorted
     store: PixelStore  # with their pixels
-    order: NDArray[np.int64]  # (n,) their rows, by content
+    moments: Moments  # of these images
+    order: NDArray[np.int64]  # (m,) of moments, by content
     held: NDArray[np.bool_]  # (n,) those whose labels are held out for calibration
-    shown: ImageSet  # the images without labels that are held out or set aside
-    to_learn: ImageSet  # the same, with validation images where training selects an epoch by them
+    counted: ImageSet  # an image of each moment, without labels that are held out or set aside
+    to_learn: ImageSet  # all images with these labels, and validation images where training selects an epoch by them
     pixels_to_learn: PixelStore
 
 
@@ -144,10 +149,17 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     everything, talked_about, confirmed = _with_decisions(job, everything, pixels, stages)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
-    order = content_order(images, store)
-    held = held_out(images, order, job.settings, ~talked_about[to_sort])
-    aside = set_aside(images, confirmed[to_sort], order, job.settings.seed)
-    shown = replace(images, labels=np.where(held | aside, -1, images.labels))
+    moments = find_moments(job, images, store, stages.runtime)
+    if moments.any_burst:
+        stages.note(f"{describe_bursts(moments)}.")
+    of, rows, by_content = moments.of, moments.first, content_order(images, store)
+    order = moments.in_order(by_content)
+    labelled = replace(images, labels=moments.labels(images.labels)[of]).select(rows)
+    untouched = np.bincount(of[talked_about[to_sort]], minlength=len(moments)) == 0
+    held = held_out(labelled, order, job.settings, untouched)[of] & images.labelled
+    aside = set_aside(images, confirmed[to_sort], by_content, job.settings.seed)
+    labels = moments.labels(np.where(held | aside, -1, images.labels))
+    shown = replace(images, labels=labels[of])
     to_learn, pixels_to_learn = shown, store
     if job.recipe.select:
         labels = everything.labels.copy()
@@ -156,9 +168,10 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     return _Inputs(
         images=images,
         store=store,
+        moments=moments,
         order=order,
         held=held,
-        shown=shown,
+        counted=shown.select(rows),
         to_learn=to_learn,
         pixels_to_learn=pixels_to_learn,
     )
@@ -284,7 +297,9 @@ def _learn(
     budget = token_budget(job)
     if isinstance(recipe.losses, Rounds):
         initial = _initial(backbone)
-        found = rounds.learn(job, backbone, images, store, features=features, budget=budget, runtime=runtime)
+        found = rounds.learn(
+            job, backbone, images, store, inputs.moments, features=features, budget=budget, runtime=runtime
+        )
         if job.processes.is_first:
             _save_initial(initial, found.folders[-1])
         return found
@@ -303,7 +318,7 @@ def _learn(
 
 def _clusters(job: Job, rows: Rows, inputs: _Inputs, k: KChoice, learned: LearningResult, runtime: Runtime) -> Clusters:
     """Cluster the images, and see which clusters are found again: in halves of the images, and by other networks."""
-    times, shown = 2 + len(learned.earlier), inputs.shown
+    times, shown, moments = 2 + len(learned.earlier), inputs.counted, inputs.moments
     runtime.progress("Clustering", 0, times)
     of, centres = cluster(job, rows, shown, k.k, learned.head)
     runtime.progress("Clustering", 1, times)
@@ -315,13 +330,14 @@ def _clusters(job: Job, rows: Rows, inputs: _Inputs, k: KChoice, learned: Learni
     free = shown.unlabelled
     overlap = overlaps(of[free], [each[free] for each in others], k.k) if others else None
     return Clusters(
-        of=of,
+        of=of[moments.of],
         centres=centres,
         k=k,
         head=learned.head,
-        agreement=agreement,
+        agreement=None if agreement is None else agreement[moments.of],
         overlap=overlap,
-        apart=apartness(rows.x, job.processes),
+        moments=moments,
+        apart=apartness(rows.x, job.processes)[moments.of],
     )
 
 

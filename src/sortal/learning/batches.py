@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+LEAST_SHARE = 0.1  # of labelled images in a batch, whatever the repeats
 DRAW_SALT = 0x5A4D  # separates these draws from other uses of the same seed
 
 
@@ -31,19 +32,40 @@ class Draws:
         return Draws(self.rows[step:], self.times[step:])
 
 
+def labelled_share(labelled: int, n: int, repeats: float | None) -> float:
+    """Return the expected share of labelled images in a batch: half, or less if that repeats each too often.
+
+    A labelled image is drawn at most `repeats` times as often as another, unless fewer than `LEAST_SHARE` would be
+    labelled.
+    """
+    if repeats is None or not 0 < labelled < n:
+        return 0.5
+    often = repeats * labelled
+    return min(0.5, max(often / (often + n - labelled), LEAST_SHARE))
+
+
 def draw(
-    rows: NDArray[np.int64], labelled: NDArray[np.bool_], *, batch_size: int, balanced: bool, seed: int, epoch: int
+    rows: NDArray[np.int64],
+    labelled: NDArray[np.bool_],
+    shares: NDArray[np.float64] | None = None,
+    *,
+    batch_size: int,
+    balanced: bool,
+    seed: int,
+    epoch: int,
+    repeats: float | None = None,
 ) -> Draws:
     """Draw len(rows) // batch_size batches, and at least one, with replacement.
 
-    If balanced, a labelled image has weight 1 and an unlabelled one |D_L| / |D_U|, so that half of a batch is expected
-    to be labelled.
+    Each row is drawn in proportion to its share, all equally often without `shares`. If balanced, unlabelled images
+    weigh |D_L| / |D_U| times as much, counted in shares, so that half of a batch is expected to be labelled, or the
+    `labelled_share` where that is less.
     """
     steps = max(len(rows) // batch_size, 1)
-    n_labelled = int(labelled.sum())
-    weights = np.ones(len(rows))
-    if balanced and 0 < n_labelled < len(rows):
-        weights[~labelled] = n_labelled / (len(rows) - n_labelled)
+    weights = np.ones(len(rows)) if shares is None else shares.copy()
+    if balanced and labelled.any() and not labelled.all():
+        share = labelled_share(int(labelled.sum()), len(rows), repeats)
+        weights[~labelled] *= weights[labelled].sum() / weights[~labelled].sum() * ((1 - share) / share)
     generator = np.random.default_rng([DRAW_SALT, epoch, seed])  # the seed is last, as it may exceed 32 bits
     drawn = rows[generator.choice(len(rows), size=steps * batch_size, p=weights / weights.sum())]
     return Draws(drawn.reshape(steps, -1), _count_earlier(drawn).reshape(steps, -1))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sortal.config import Training
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import digest
 from sortal.learning.backbones.weights import check_header
@@ -30,7 +31,9 @@ CHECKPOINT, PREVIOUS_CHECKPOINT = "checkpoint.safetensors", "checkpoint.previous
 DAMAGED_CHECKPOINT = "checkpoint.damaged.safetensors"
 
 
-def run_key(method: Method, images: ImageSet, store: PixelStore, config: Training) -> dict[str, str]:
+def run_key(
+    method: Method, images: ImageSet, store: PixelStore, config: Training, moments: Moments | None = None
+) -> dict[str, str]:
     """Return everything that determines the result of a run, as text and digests: equal keys mean the same run."""
     settings = {name: value for name, value in asdict(config).items() if name not in ("chunks", "compile", "precision")}
     trained = [name for name, value in method.named_parameters() if value.requires_grad]
@@ -38,6 +41,8 @@ def run_key(method: Method, images: ImageSet, store: PixelStore, config: Trainin
     data = hashlib.sha256(store.made.encode())
     for column in (store.digests, images.labels, images.validation):
         data.update(np.ascontiguousarray(column[order]).data)
+    if moments is not None and moments.any_burst:
+        data.update(Moments.grouped(moments.of[order]).of.data)
     return {
         "settings": json.dumps({"method": method.settings(), "trained": trained, **settings}, sort_keys=True),
         "weights": digest(method.state_dict(), json.dumps(asdict(method.backbone.spec))),

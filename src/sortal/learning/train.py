@@ -18,6 +18,7 @@ import sortal
 from sortal.config import AUTO, Training
 from sortal.errors import InputError, SortalError
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import checkpoint, views
 from sortal.learning.batches import draw
@@ -56,6 +57,7 @@ def train(
     processes: Processes | None = None,
     budget: Budget | None = None,
     shared: SharedTokens | None = None,
+    moments: Moments | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
     runtime: Runtime = Runtime(),
 ) -> TrainingResult:
@@ -63,8 +65,8 @@ def train(
 
     With a `folder`, log and checkpoints are written there, the same call resumes an interrupted run (after Ctrl-C at
     the very step), and the trained backbone is saved as model.safetensors and model.json. The cost of cached tokens is
-    noted before they are computed; with `shared`, they are kept for the next call. All processes that torchrun started
-    train together.
+    noted before they are computed; with `shared`, they are kept for the next call. Images of one of the `moments` are
+    never told apart, and drawn as often together as a single image. All processes that torchrun started train together.
     """
     config = config or Training()
     processes = processes or launch(runtime.device)
@@ -73,7 +75,9 @@ def train(
     with lock_folder(place):
         method.to(processes.device)
         room = budget or Budget()
-        trainer = Trainer(method, images, store, config, processes, place, room, shared, checkpoint_every, runtime)
+        trainer = Trainer(
+            method, images, store, config, processes, place, room, shared, moments, checkpoint_every, runtime
+        )
         return trainer.train()
 
 
@@ -89,17 +93,20 @@ class Trainer:
     folder: Path | None  # None in all processes but the first
     budget: Budget
     shared: SharedTokens | None
+    moments: Moments | None  # of the images; None if each is its own
     checkpoint_every: float  # seconds
     runtime: Runtime
 
     def __post_init__(self) -> None:
         rows = content_order(self.images, self.store)  # independent of the order of files
         self.rows = rows[~self.images.validation[rows]]
-        _, contents = np.unique(self.store.digests, return_inverse=True)
-        self.contents = torch.from_numpy(contents).to(self.processes.device)  # copies of an image share a number
+        bursts = self.moments if self.moments is not None and self.moments.any_burst else None
+        numbers = np.unique(self.store.digests, return_inverse=True)[1] if bursts is None else bursts.of
+        self.numbers = torch.from_numpy(numbers).to(self.processes.device)  # shared by copies, or images of a moment
+        self.shares = None if bursts is None else 1 / bursts.sizes[bursts.of[self.rows]]
         self.labels = torch.from_numpy(np.array(self.images.labels)).to(self.processes.device)
         self.steps = max(len(self.rows) // self.config.batch_size, 1)  # per epoch
-        self.key = run_key(self.method, self.images, self.store, self.config)
+        self.key = run_key(self.method, self.images, self.store, self.config, self.moments)
         self.inputs = TrainingInputs(
             self.method.backbone,
             self.store,
@@ -238,8 +245,16 @@ class Trainer:
         """Take the remaining steps of this epoch; after each, yield the sums over all steps of the epoch so far."""
         p, c, device = self.state.progress, self.config, self.processes.device
         labelled = np.asarray(self.images.labels[self.rows] >= 0)
-        draws = draw(self.rows, labelled, batch_size=c.batch_size, balanced=c.balanced, seed=c.seed, epoch=p.epoch)
-        draws = draws.since(p.step)
+        draws = draw(
+            self.rows,
+            labelled,
+            self.shares,
+            batch_size=c.batch_size,
+            balanced=c.balanced,
+            repeats=c.repeats,
+            seed=c.seed,
+            epoch=p.epoch,
+        ).since(p.step)
         rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(device)
         chosen = None if self.processes.size == 1 else source.chosen(draws)
         exact = torch.float32 if device.type == "mps" else torch.float64  # which mps does not have
@@ -248,7 +263,7 @@ class Trainer:
         streams = source.stream(draws, p.epoch, chosen), rows_of_views, _places(chosen, len(draws.rows))
         for inputs, rows, places in zip(*streams, strict=True):
             step.optimiser.set_lr(self._lr((p.step + 1) / self.steps))
-            sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress, places)
+            sums = sums + step(inputs, self.numbers[rows], self.labels[rows], progress, places)
             p.step += 1
             yield sums
 

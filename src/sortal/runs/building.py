@@ -74,6 +74,7 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
         next_distance=np.zeros(n),
         apart=np.zeros(n),
         reviewed=np.zeros(n, dtype=np.int64),
+        group=np.arange(n),
     )
 
 

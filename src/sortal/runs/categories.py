@@ -59,7 +59,7 @@ def describe(categories: Sequence[Category], a: Assignments, centres: Features) 
             other=other[j],
             cohesion=round(float(tight[j]), 6) if len(rows) else None,
             nearest_known_id=nearest[j],
-            typical=tuple(a.files[row] for row in rows[:TYPICAL_FILES]),
+            typical=tuple(a.files[row] for row in one_of_each(rows, a.group)[:TYPICAL_FILES]),
         )
         for j, rows in enumerate(members(a.category_id, typicality(a), categories))
     )
@@ -87,6 +87,11 @@ def typicality(a: Assignments) -> Ints:
     rank = np.empty(len(a), dtype=np.int64)
     rank[np.lexsort((a.distance, np.where(unsure, -a.confidence, 0.0), unsure))] = np.arange(len(a))
     return rank
+
+
+def one_of_each(rows: Ints, group: Ints) -> Ints:
+    """Return the first of the rows of each group (n,), in the same order."""
+    return rows[np.sort(np.unique(group[rows], return_index=True)[1])]
 
 
 def find_candidates(

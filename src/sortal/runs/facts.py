@@ -101,6 +101,13 @@ class TriedK:
     each: tuple[float, ...]  # the score of every restart or fold
 
 
+class Trial(NamedTuple):
+    """How many known classes were hidden from the method while it counted, and how many of them it found."""
+
+    hidden: int
+    found: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class KChoice:
     """The contents of k.json: the number of categories, and how it was chosen."""
@@ -111,6 +118,7 @@ class KChoice:
     interval: tuple[int, int] | None = None  # that is likely, without a wish; None where k was given
     method: str | None = None
     curve: tuple[TriedK, ...] = ()
+    trial: Trial | None = None  # None where no class was hidden
     usual: int | None = None  # k without the wish for finer or coarser categories, if there was one
 
     @property

@@ -47,6 +47,12 @@ class Assignments:
     next_distance: NDArray[np.float64]  # (n,) to its centre; NaN without another category
     apart: NDArray[np.float64]  # (n,) how much farther from similar images than is usual; 0 is usual
     reviewed: NDArray[np.int64]  # (n,) the ReviewState of each
+    group: NDArray[np.int64]  # (n,) shared by images of the same moment, from 0
+
+    @property
+    def moments(self) -> int:
+        """The number of images if those of the same moment count once."""
+        return len(np.unique(self.group))
 
     @property
     def seen(self) -> NDArray[np.bool_]:
@@ -74,7 +80,8 @@ class Assignments:
         return Assignments(**columns)
 
     def joined(self, other: "Assignments") -> "Assignments":
-        """Return these rows followed by the others."""
+        """Return these rows followed by the others, whose groups are numbered on."""
+        other = replace(other, group=other.group + self.group.max(initial=-1) + 1)
         columns: dict[str, Any] = {
             name: np.concatenate([column, more]) if isinstance(column, np.ndarray) else column + more
             for (name, column), more in zip(vars(self).items(), vars(other).values(), strict=True)
@@ -218,6 +225,7 @@ class Run:
             "folder": str(self.folder),
             "report": str(self.report),
             "images": len(self.assignments),
+            "moments": self.assignments.moments,
             "status": self.counts(),
             "k": asdict(self.k),
             "metrics": None if self.metrics is None else asdict(self.metrics),
@@ -272,6 +280,7 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("next_distance", a.next_distance),
         ("apart", a.apart),
         ("reviewed", words_of(a.reviewed)),
+        ("group", a.group),
         ("folder", a.folders),
         ("content", a.contents),
     ]

@@ -303,6 +303,7 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
     texts = ("file_name", "label", "status", "reviewed", "content")
     table = _read_table(path, *texts, "folder", "category_id", "next_category_id", *numbers)
     folders, none = _integers(table["folder"]), [""] * len(table["file_name"])
+    own = [*map(str, range(len(none)))]  # of runs before there were groups
     for column, values, allowed in (
         ("status", {*table["status"]}, {*STATUSES}),
         ("reviewed", {*table["reviewed"]}, {*STATE_WORDS}),
@@ -321,6 +322,7 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
         status=np.array(table["status"], dtype=np.str_),
         next_category_id=_integers(table["next_category_id"]),
         reviewed=states_of(table["reviewed"]),
+        group=_integers(table.get("group", own)),
         **{name: np.array([float(cell or "nan") for cell in table[name]]) for name in numbers},
     )
 

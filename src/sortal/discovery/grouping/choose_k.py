@@ -6,6 +6,7 @@ from functools import partial
 from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, KMethod, estimate_k
 from sortal.config import Discovery, Recipe
 from sortal.discovery.grouping.clusters import Rows
+from sortal.discovery.grouping.counting import KDistribution, count_again
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet
 from sortal.runs.confidence import Features
@@ -20,9 +21,13 @@ def estimator(recipe: Recipe, known: int) -> KMethod:
     return "separation" if known < 2 or (recipe.learns and recipe.estimate_on == "learned") else "brent"
 
 
-def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
-    """Return the given number of categories, or estimate it."""
+def choose_k(
+    job: Job, rows: Rows, images: ImageSet, runtime: Runtime, *, counted: KDistribution | None = None
+) -> KChoice:
+    """Return the given number of categories, or estimate it; `counted` is what was counted while learning."""
     settings = job.settings
+    if isinstance(settings.k, str) and counted is not None:
+        return recounted_k(job, rows, images, counted, runtime)
     if isinstance(settings.k, str):
         return estimated_k(job, rows, images, runtime)
     return KChoice(k=settings.k, estimated=False, known=len(images.known))
@@ -51,6 +56,24 @@ def estimated_k(
     if job.processes.is_first:
         cache.save(path, asdict(choice))
     return choice
+
+
+def recounted_k(job: Job, rows: Rows, images: ImageSet, counted: KDistribution, runtime: Runtime) -> KChoice:
+    """Estimate the number of categories from what was counted while learning, and how the features separate now.
+
+    Features that were trained for one k make others look unlikely, so the interval stays that of the first count.
+    """
+    found, (low, high) = count_again(job, rows, images, counted, runtime), counted.interval
+    curve = tuple(TriedK(k=k, score=each, each=(each,)) for k, each in zip(found.ks, found.separations, strict=True))
+    return KChoice(
+        k=found.k,
+        estimated=True,
+        known=len(images.known),
+        interval=(min(low, found.k), max(high, found.k)),
+        method="separation",
+        curve=curve,
+        trial=counted.trial,
+    )
 
 
 def bounds_of_k(settings: Discovery, images: ImageSet) -> tuple[int, int]:

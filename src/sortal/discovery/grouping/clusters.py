@@ -56,7 +56,6 @@ class Fit:
 
     clusters: NDArray[np.int64]  # (n,)
     centres: Features  # (k, d)
-    separation: float  # of the unlabelled images; 0 for one cluster
 
 
 def rows_of(job: Job, x: Features) -> Rows:
@@ -86,12 +85,11 @@ def fit(job: Job, rows: Rows, labels: NDArray[np.int64] | None, k: int) -> Fit:
     inputs = *rows.key, cache.hashed(np.zeros(0) if labels is None else labels), k, settings.n_init, settings.seed
     path = job.cache / "clusters" / f"{cache.key('clusters', *inputs)}.safetensors"
     if (held := processes.by_first(partial(_load_arrays, path))) is not None:
-        return Fit(clusters=held["clusters"], centres=held["centres"], separation=float(held["separation"][0]))
+        return Fit(clusters=held["clusters"], centres=held["centres"])
     model = shared_kmeans.fit(rows.smoothed, labels, k, n_init=settings.n_init, seed=settings.seed, processes=processes)
-    centres = np.ascontiguousarray(model.centres)
-    found = Fit(clusters=model.labels, centres=centres, separation=_separation(rows, labels, centres))
+    found = Fit(clusters=model.labels, centres=np.ascontiguousarray(model.centres))
     if processes.is_first:
-        cache.save_arrays(path, {**vars(found), "separation": np.array([found.separation])})
+        cache.save_arrays(path, vars(found))
     return found
 
 
@@ -102,16 +100,16 @@ def _load_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
     return None
 
 
-def _separation(rows: Rows, labels: NDArray[np.int64] | None, centres: Features) -> float:
-    """Return how well clusters with these centres (k, d) separate the unlabelled images."""
-    own, device = slice(*rows.processes.share_of(len(rows.x))), rows.processes.device
-    x, free, labelled = torch.from_numpy(rows.smoothed[own]).to(device), None, torch.zeros(0, device=device)
+def separation_of(x: Features, labels: NDArray[np.int64] | None, centres: Features, processes: Processes) -> float:
+    """Return how well clusters with these centres (k, d) separate the unlabelled rows (n, d); 0 for one cluster."""
+    own, device = slice(*processes.share_of(len(x))), processes.device
+    part, free, labelled = torch.from_numpy(x[own]).to(device), None, torch.zeros(0, device=device)
     if labels is not None:
         free = torch.from_numpy(np.flatnonzero(labels[own] < 0)).to(device)
         labelled = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(device)
-    points = Points(x, free, processes=rows.processes)
+    points = Points(part, free, processes=processes)
     with full_precision(device):
-        relative = torch.from_numpy(centres).to(device) - points.mean.to(x.dtype)
+        relative = torch.from_numpy(centres).to(device) - points.mean.to(part.dtype)
         return separation(points, relative[None], labelled)[0]
 
 

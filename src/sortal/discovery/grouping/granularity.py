@@ -7,6 +7,7 @@ from math import ceil, floor
 from sortal.config import Granularity
 from sortal.discovery.grouping.choose_k import bounds_of_k, choose_k, estimated_k
 from sortal.discovery.grouping.clusters import Rows
+from sortal.discovery.grouping.counting import KDistribution
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet
 from sortal.runs.facts import KChoice
@@ -15,12 +16,20 @@ from sortal.system.progress import Runtime
 LEAST_FACTOR, MOST_FACTOR = 1.25, 2.5  # between the usual number of categories and a finer or a coarser one
 
 
-def granular_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime, note: Callable[[str], None]) -> KChoice:
+def granular_k(
+    job: Job,
+    rows: Rows,
+    images: ImageSet,
+    runtime: Runtime,
+    note: Callable[[str], None],
+    *,
+    counted: KDistribution | None = None,
+) -> KChoice:
     """Return the number of categories that the settings ask for; note if a wish for finer or coarser ones is in vain.
 
     The features stay as they are, so a wish trains nothing again.
     """
-    usual, wish = choose_k(job, rows, images, runtime), job.settings.granularity
+    usual, wish = choose_k(job, rows, images, runtime, counted=counted), job.settings.granularity
     if wish == "usual":
         return usual
     known, (least, most) = len(images.known), bounds_of_k(job.settings, images)

@@ -1,13 +1,15 @@
 """Sortal's own method: learn by contrast, count the categories, try classifiers for about as many, refine the best.
 
 How many classes there are, and how large, is counted on learned features, so k need not be known: raw features would
-mislead a classifier from the start. The count remains a guess, as some classes only come apart once a classifier learns
-them, so more and fewer categories are tried, too. Classifiers start from the pretrained weights again, as contrastive
-learning has drawn labelled images closer together than unlabelled ones of the same class.
+mislead a classifier from the start, and so would a wrong k, which its outputs make real. Some known classes are hidden
+from contrastive learning, as the only evidence of how finely to cut. The count remains a guess, so more and fewer
+categories are tried, too. Classifiers start from the pretrained weights again, as contrastive learning has drawn
+labelled images closer together than unlabelled ones of the same class.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 
@@ -15,19 +17,28 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sortal.config import Rounds
-from sortal.discovery.grouping.choose_k import bounds_of_k, estimated_k
+from sortal.config import AUTO, Auto, Rounds
+from sortal.discovery.grouping.choose_k import bounds_of_k
 from sortal.discovery.grouping.clusters import fit, rows_of
+from sortal.discovery.grouping.counting import (
+    KDistribution,
+    count_again,
+    count_first,
+    hidden_classes,
+    separation_scores,
+)
 from sortal.discovery.job import Job
-from sortal.discovery.results import add_to_means
+from sortal.discovery.results import means_of
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.batches import labelled_share
 from sortal.learning.checkpoint import run_key
 from sortal.learning.methods import Contrastive, Method, Sortal
 from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import train
-from sortal.runs.confidence import Features
+from sortal.runs.confidence import Features, Ints
 from sortal.runs.facts import TrainingResult
 from sortal.system import cache
 from sortal.system.open_folder import make_folder
@@ -37,9 +48,8 @@ from sortal.system.text import plural
 LEAST_UNLABELLED = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
 MOST_CONTRASTIVE = 40  # epochs of contrastive learning at most; more draw labelled images away from unlabelled ones
 MOST_TRIES, EPOCHS_PER_TRY = 3, 10  # classifiers at most, and the epochs that each needs if there are several
-EQUAL_SEPARATION = 0.02  # separations that differ by at most this share are taken to be equal
-
-
+WORSE_ATTEMPT = 0.03  # share of the best separation of a classifier's features that is one standard deviation
+FULL_WEIGHT = 0.25  # labelled share of a batch from which labels have their full weight
 ONCE_MORE = "That was during training; after it, the k of the run is counted once more."
 
 
@@ -51,7 +61,7 @@ class LearningResult:
     folders: tuple[Path, ...] = ()  # of its rounds; the backbone is saved in the last
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
     summary: str = ""  # of what it counted between its rounds
-    likely: tuple[int, int] | None = None  # range of k, from features that were not trained for one of them
+    counted: KDistribution | None = None  # from features that were not trained for one k
     earlier: tuple[Features, ...] = ()  # (n, d) of rounds before the last, to see which categories they share
 
 
@@ -61,8 +71,7 @@ class Count:
 
     shares: NDArray[np.float64]  # (k,) estimated numbers of unlabelled images, all positive
     clusters: NDArray[np.int64]  # (n,)
-    separation: float  # of the clusters
-    likely: tuple[int, int] | None  # range of k; None if k was not estimated
+    distribution: KDistribution
 
     @property
     def k(self) -> int:
@@ -74,6 +83,8 @@ class Attempt:
     """A classifier that was trained for k categories, and what was counted on its features."""
 
     k: int
+    prior: float  # log density of k before
+    separation: float  # of k clusters of its features
     weights: dict[str, Tensor]  # of the backbone
     head: dict[str, Tensor]
     features: Features  # (n, d)
@@ -86,51 +97,67 @@ def learn(
     backbone: Backbone,
     images: ImageSet,
     store: PixelStore,
+    moments: Moments,
     *,
     features: Callable[[Runtime], Features],
     budget: Budget,
     runtime: Runtime,
 ) -> LearningResult:
-    """Train the backbone in place, in up to five rounds; `features` computes those it has now."""
+    """Train the backbone in place, in up to five rounds; `features` computes those of each moment it has now."""
     losses, training = job.recipe.losses, job.recipe.training
     assert isinstance(losses, Rounds)
     epochs = epochs_of_rounds(losses, training.epochs)
     first = Contrastive(backbone, losses.contrast(), seed=training.seed)
-    key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
+    key = cache.key("tokens", run_key(first, images, store, training, moments))  # other runs may share the cache
     shared = SharedTokens(job.cache / "learn" / key)
     if backbone.has_trunk:
         make_folder(shared.folder)
-    rounds = _Trainings(job, losses, backbone, images, store, features, budget, shared, runtime)
+    rounds = _Trainings(job, losses, backbone, images, store, moments, features, budget, shared, runtime)
     pretrained = (weights_of(backbone), features(runtime)) if losses.restart and epochs.classifiers else None
-    rounds.train(first, epochs.contrast, "Learning by contrast")
+    hidden = hidden_classes(images, training.seed) if epochs.classifiers else np.zeros(0, dtype=np.int64)
+    # Half of each batch is labelled, however few labels there are: known classes that come apart show that k is large.
+    rounds.train(first, epochs.contrast, "Learning by contrast", hidden=hidden, repeats=None)
     if not epochs.classifiers:
         return rounds.result()
     x = features(runtime)
-    counted = count(job, x, images, runtime)
+    counted = count(job, x, rounds.counted, runtime, hidden=hidden)
     attempts = rounds.attempts(x, counted, epochs, pretrained or (weights_of(backbone), x))
     best = choose(attempts)
     left = training.epochs - rounds.epochs  # more than planned if fewer classifiers were tried
     if left:
         method = rounds.classifier(best.counted, best.weights, best.centres)
         method.head.load_state_dict(best.head)
-        # Every image equally often: drawn as often as all others together, labelled ones would move away from them.
+        # Every image equally often: drawn more often, labelled ones would move away from others.
         rounds.train(method, left, f"Refining {_categories(best.counted.k)}", balanced=False)
     return replace(
         rounds.result(),
         summary=_summary(counted, attempts, best),
-        likely=counted.likely,
+        counted=counted.distribution,
         earlier=(x, *(each.features for each in attempts)),
     )
 
 
 def choose(attempts: list[Attempt]) -> Attempt:
-    """Return the attempt with the most categories of those that separate the images about as well as the best.
+    """Return the attempt whose number of categories is the likeliest, given how well its features separate."""
+    scores = separation_scores([one.separation for one in attempts], WORSE_ATTEMPT)
+    return max(zip(attempts, scores, strict=True), key=lambda pair: pair[0].prior + pair[1])[0]
 
-    Fewer categories are a little easier to separate, and what is merged is never told apart.
-    """
-    best = max(one.counted.separation for one in attempts)
-    good = [one for one in attempts if one.counted.separation >= best - EQUAL_SEPARATION * abs(best)]
-    return max(good, key=lambda one: (one.counted.k, one.counted.separation))
+
+def next_k(attempts: list[Attempt], prior: KDistribution, ratio: float, bounds: tuple[int, int]) -> int | None:
+    """Return how many categories to try next: on the side of the best so far, or else on the other; None if neither."""
+    tried = [one.k for one in attempts]
+    more, fewer = min(round(ratio * max(tried)), bounds[1]), max(round(min(tried) / ratio), bounds[0])
+    sides, best = [each for each in (more, fewer) if each not in tried], choose(attempts).k
+    if len(tried) == 1:
+        sides.sort(key=prior.score_of, reverse=True)
+    elif best == min(tried):
+        sides.reverse()
+    return sides[0] if sides else None
+
+
+def weighted(losses: Rounds, share: float) -> Rounds:
+    """Return the losses with less weight on labels where few of a batch are labelled, lest they are memorised."""
+    return replace(losses, supervised_weight=losses.supervised_weight * min(share / FULL_WEIGHT, 1.0))
 
 
 @dataclass(frozen=True)
@@ -153,17 +180,28 @@ def epochs_of_rounds(losses: Rounds, epochs: int) -> Epochs:
     return Epochs(first, classifiers, left - classifiers, tries)
 
 
-def next_k(attempts: list[Attempt], ratio: float, bounds: tuple[int, int]) -> int | None:
-    """Return how many categories to try next: more as long as more are better, then fewer; None if bounds end it."""
-    tried = [one.k for one in attempts]
-    more, fewer = min(round(ratio * max(tried)), bounds[1]), max(round(min(tried) / ratio), bounds[0])
-    if choose(attempts).k == max(tried) and more not in tried:
-        return more
-    return fewer if fewer not in tried else None
+def count(
+    job: Job,
+    x: Features,
+    images: ImageSet,
+    runtime: Runtime,
+    *,
+    hidden: Ints | None = None,
+    before: KDistribution | None = None,
+    also: int | None = None,
+) -> Count:
+    """Count the categories and their unlabelled images on features (n, d), for the first time or once more."""
+    rows = rows_of(job, x)
+    if before is not None:
+        found = count_again(job, rows, images, before, runtime, also=also)
+    else:
+        none, bounds = np.zeros(0, dtype=np.int64), bounds_of_k(job.settings, images)
+        found = count_first(job, rows, images, none if hidden is None else hidden, bounds, runtime)
+    return recut(job, x, images, found, found.k)
 
 
-def count(job: Job, x: Features, images: ImageSet, runtime: Runtime, *, k: int | None = None) -> Count:
-    """Count the categories, or take k of them, and their unlabelled images on features (n, d).
+def recut(job: Job, x: Features, images: ImageSet, counted: KDistribution, k: int) -> Count:
+    """Cluster features (n, d) into k categories, and estimate how many unlabelled images each has.
 
     The sizes of clusters are levelled, as small ones are often parts of larger ones, before the labelled images are
     taken off.
@@ -171,19 +209,10 @@ def count(job: Job, x: Features, images: ImageSet, runtime: Runtime, *, k: int |
     losses = job.recipe.losses
     assert isinstance(losses, Rounds)
     known, labelled = np.unique(images.labels[images.labelled], return_counts=True)
-    rows, likely = rows_of(job, x), None
-    if k is None:
-        estimate = estimated_k(job, rows, images, runtime)
-        k, likely = estimate.k, estimate.interval
-    found = fit(job, rows, images.labels if len(known) else None, k)
-    sizes = levelled(np.bincount(found.clusters, minlength=k).astype(np.float64) + 1, losses.shrinkage)
+    clusters = fit(job, rows_of(job, x), images.labels if len(known) else None, k).clusters
+    sizes = levelled(np.bincount(clusters, minlength=k).astype(np.float64) + 1, losses.shrinkage)
     shares = np.maximum(sizes - np.pad(labelled, (0, k - len(known))), LEAST_UNLABELLED * sizes)
-    return Count(shares=shares, clusters=found.clusters, separation=found.separation, likely=likely)
-
-
-def means_of(x: Features, clusters: NDArray[np.int64], k: int) -> Features:
-    """Return the mean (k, d) of the features (n, d) in each cluster (n,); 0 for an empty one."""
-    return add_to_means(np.zeros((k, x.shape[1]), np.float32), np.zeros(k, np.int64), clusters, x)[0]
+    return Count(shares=shares, clusters=clusters, distribution=counted)
 
 
 def levelled(sizes: NDArray[np.float64], strength: float) -> NDArray[np.float64]:
@@ -202,11 +231,17 @@ class _Trainings:
     backbone: Backbone
     images: ImageSet
     store: PixelStore
+    moments: Moments  # of the images
     features: Callable[[Runtime], Features]
     budget: Budget
     shared: SharedTokens
     runtime: Runtime
     done: dict[Path, TrainingResult] = field(default_factory=dict)
+
+    @cached_property
+    def counted(self) -> ImageSet:
+        """One image of each moment, labelled if any of the moment is."""
+        return self.images.select(self.moments.first)
 
     @property
     def epochs(self) -> int:
@@ -216,21 +251,29 @@ class _Trainings:
         self, x: Features, counted: Count, epochs: Epochs, start: tuple[dict[str, Tensor], Features]
     ) -> list[Attempt]:
         """Train classifiers for clusters of features x (n, d), from these weights and the features they give."""
-        weights, features = start
+        (weights, features), prior = start, counted.distribution
         attempts: list[Attempt] = []
         k: int | None = counted.k
         while k is not None:
-            begun = counted if k == counted.k else count(self.job, x, self.images, self.runtime, k=k)
+            begun = counted if k == counted.k else recut(self.job, x, self.counted, prior, k)
             method = self.classifier(begun, weights, means_of(features, begun.clusters, k))
             self.train(method, epochs.classifiers // epochs.tries, f"Learning {_categories(k)}")
             now = self.features(self.runtime)
-            found = count(self.job, now, self.images, self.runtime)
-            head, centres = copied(method.head.state_dict().items()), means_of(now, found.clusters, found.k)
+            found = count(self.job, now, self.counted, self.runtime, before=prior, also=k)
             attempts.append(
-                Attempt(k=k, weights=weights_of(self.backbone), head=head, features=now, counted=found, centres=centres)
+                Attempt(
+                    k=k,
+                    prior=prior.score_of(k),
+                    separation=found.distribution.separation_of(k),
+                    weights=weights_of(self.backbone),
+                    head=copied(method.head.state_dict().items()),
+                    features=now,
+                    counted=found,
+                    centres=means_of(now, found.clusters, found.k),
+                )
             )
-            bounds = bounds_of_k(self.job.settings, self.images)
-            k = next_k(attempts, self.losses.ratio, bounds) if len(attempts) < epochs.tries else None
+            bounds = bounds_of_k(self.job.settings, self.counted)
+            k = next_k(attempts, prior, self.losses.ratio, bounds) if len(attempts) < epochs.tries else None
         return attempts
 
     def classifier(self, counted: Count, weights: Mapping[str, Tensor], centres: Features) -> Sortal:
@@ -238,22 +281,39 @@ class _Trainings:
         for name, value in self.backbone.named_parameters():
             if name in weights:
                 value.data.copy_(weights[name])
-        known, seed = self.images.known.tolist(), self.job.recipe.training.seed
-        return Sortal(self.backbone, known, counted.shares, self.losses, centres=centres, seed=seed)
+        images, training = self.images, self.job.recipe.training
+        share = labelled_share(int(images.labelled.sum()), len(images), training.repeats)
+        losses, known = weighted(self.losses, share), images.known.tolist()
+        return Sortal(self.backbone, known, counted.shares, losses, centres=centres, seed=training.seed)
 
-    def train(self, method: Method, epochs: int, what: str, *, balanced: bool = True) -> None:
-        usual, at = self.job.recipe.training, self.runtime.prefixed(f"{what}: ")
-        how = replace(usual, epochs=epochs, balanced=usual.balanced and balanced)
-        folder = self.job.cache / "learn" / cache.key("learn", run_key(method, self.images, self.store, how))
+    def train(
+        self,
+        method: Method,
+        epochs: int,
+        what: str,
+        *,
+        balanced: bool = True,
+        hidden: Ints | None = None,
+        repeats: float | Auto | None = AUTO,
+    ) -> None:
+        """Train a method on the images; it does not see the labels of the classes that are `hidden`."""
+        usual, at, images = self.job.recipe.training, self.runtime.prefixed(f"{what}: "), self.images
+        if hidden is not None and len(hidden):
+            images = replace(images, labels=np.where(np.isin(images.labels, hidden), -1, images.labels))
+        repeats = usual.repeats if repeats == AUTO else repeats
+        how = replace(usual, epochs=epochs, balanced=usual.balanced and balanced, repeats=repeats)
+        key = run_key(method, images, self.store, how, self.moments)
+        folder = self.job.cache / "learn" / cache.key("learn", key)
         self.done[folder] = train(
             method,
-            self.images,
+            images,
             self.store,
             how,
             folder=folder,
             processes=self.job.processes,
             budget=self.budget,
             shared=self.shared,
+            moments=self.moments,
             runtime=at,
         )
 
@@ -293,7 +353,7 @@ def _summary(counted: Count, attempts: list[Attempt], best: Attempt) -> str:
     if len(attempts) == 1:
         text += f", and {best.counted.k} after training a classifier for them."
     else:
-        tried = ", ".join(f"{one.counted.separation:.3f} for {one.k}" for one in attempts)
+        tried = ", ".join(f"{one.separation:.3f} for {one.k}" for one in attempts)
         text += f". Separation of the images by classifiers, by the number of their categories: {tried}. "
         text += f"The one for {best.k} was trained further, with {_categories(best.counted.k)}."
     return f"{text} {ONCE_MORE}"

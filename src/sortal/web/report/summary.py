@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sortal.exchange.naming import folder_names, last_part, shared_names
 from sortal.images.review_states import ReviewState, words_of
-from sortal.runs.categories import members, rows_of, typicality
+from sortal.runs.categories import members, one_of_each, rows_of, typicality
 from sortal.runs.facts import Confused
 from sortal.runs.run import KNOWN, LABELLED, NEW, OTHER, STATUSES, Category, Run
 from sortal.system.text import duration, plural, readable, setting
@@ -32,8 +32,9 @@ class Card:
 
     category: Category
     confidence: float | None  # mean over its unlabelled images; None if it has none
-    typical: list[int]  # the most typical first
-    doubtful: list[int]  # unlabelled and not typical, least confident first
+    moments: int  # images, if those of the same moment count once
+    typical: list[int]  # the most typical first, one of each moment
+    doubtful: list[int]  # unlabelled and not typical, least confident first, one of each moment
 
     @property
     def sure(self) -> tuple[int, int, float]:
@@ -60,10 +61,12 @@ def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
     doubts = members(a.category_id, a.confidence, run.categories, np.flatnonzero(a.status != LABELLED))
     made = []
     for category, nearest, rows in zip(run.categories, near, doubts, strict=True):
-        first = nearest[:typical].tolist()
-        rest = [row for row in rows[: doubtful + typical].tolist() if row not in first]
+        single = one_of_each(nearest, a.group)
+        first = single[:typical].tolist()
+        rest = [row for row in one_of_each(rows, a.group)[: doubtful + typical].tolist() if row not in first]
         sure = float(a.confidence[rows].mean()) if len(rows) else None
-        made.append(Card(category=category, confidence=sure, typical=first, doubtful=rest[:doubtful]))
+        card = Card(category=category, confidence=sure, moments=len(single), typical=first, doubtful=rest[:doubtful])
+        made.append(card)
     return made
 
 
@@ -232,6 +235,7 @@ def categories(run: Run, made: Sequence[Card], rows: list[int]) -> list[dict[str
             "name": readable(category.name),
             "new": category.kind == NEW,
             "size": category.size,
+            "moments": card.moments,
             "labelled": category.labelled,
             "unsure": category.unsure,
             "other": category.other,

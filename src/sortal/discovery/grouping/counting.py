@@ -1,0 +1,278 @@
+"""How many categories there are, as a distribution over k, from what separation, sizes and hidden classes say.
+
+How finely to cut is a convention, and the labelled classes are the only evidence of it. So some of them are hidden from
+the first round of learning, and every k is judged by three things at once: how well its clusters separate the images as
+they are; whether new categories are about as large as known ones, since people rarely name classes by their size; and
+how well its clusters agree with the hidden labels. Any of them may be flat or misleading, and a maximum of noise is no
+estimate, so k is the mean of the distribution, on a log scale, and the interval holds nine tenths of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
+from math import exp, log
+from typing import NamedTuple
+
+import numpy as np
+
+from sortal import metrics
+from sortal.discovery.grouping import shared_kmeans
+from sortal.discovery.grouping.clusters import Rows, separation_of
+from sortal.discovery.job import Job
+from sortal.discovery.results import means_of
+from sortal.images.image_set import ImageSet
+from sortal.runs.confidence import Floats, Ints
+from sortal.runs.facts import Trial
+from sortal.system import cache
+from sortal.system.json_records import read_record
+from sortal.system.progress import Runtime
+
+HIDDEN_SHARE, FEWEST_TO_HIDE = 1 / 3, 3  # of the known classes, and how many there must be
+RESTARTS = 5  # of k-means for each k
+COARSE, FINE = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
+HOPELESS, LIKELY = 6.0, 4.0  # how far the log density is below the best where the search ends, and where it is refined
+MOST_TRIED, USUALLY_TRIED = 30, 15  # ks
+AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
+WORSE_SEPARATION = 0.06  # share of the best separation that is one standard deviation
+LEAST_SEPARATION = 0.05  # below which the share is of this one
+SIZES_DIFFER = 0.35  # by which the mean log sizes of known and new classes differ anyway
+NO_AGREEMENT = 0.1  # added to the agreement with hidden labels, below which it means little
+INSIDE = 0.9  # share of the distribution in its interval
+FOUND = 0.5  # share of a hidden class that is in one category, and of that category's hidden images, if it was found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What one clustering into k says."""
+
+    k: int
+    separation: float  # of the unlabelled images, as they are
+    known_size: float  # mean of the log sizes of known categories
+    known_spread: float  # their standard deviation
+    new_size: float  # mean of the log sizes of the other categories
+    agreement: float = 0.0  # adjusted Rand index of clusters and hidden labels
+    found: int = 0  # hidden classes that were found
+
+
+@dataclass(frozen=True)
+class KDistribution:
+    """Log densities of ks, in ascending order, over log k; `known` is the number of labelled classes."""
+
+    known: int
+    ks: tuple[int, ...]
+    scores: tuple[float, ...]
+    separations: tuple[float, ...]
+    trial: Trial | None = None
+
+    @property
+    def weights(self) -> Floats:
+        """The probability of the interval around each k."""
+        logs = np.log(self.ks)
+        edges = np.concatenate([logs[:1], (logs[1:] + logs[:-1]) / 2, logs[-1:]])
+        found = np.exp(np.array(self.scores) - max(self.scores)) * np.maximum(np.diff(edges), 1e-9)
+        weights: Floats = found / found.sum()
+        return weights
+
+    @property
+    def k(self) -> int:
+        return round(exp(float(self.weights @ np.log(self.ks))))
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        below = np.cumsum(self.weights)
+        first = self.ks[int(np.searchsorted(below, (1 - INSIDE) / 2))]
+        last = self.ks[min(int(np.searchsorted(below, (1 + INSIDE) / 2)), len(self.ks) - 1)]
+        return min(first, self.k), max(last, self.k)
+
+    def score_of(self, k: int) -> float:
+        """Return the log density of k, interpolated."""
+        return float(np.interp(log(k), np.log(self.ks), self.scores))
+
+    def separation_of(self, k: int) -> float:
+        """Return how well k clusters separate the images, interpolated."""
+        return float(np.interp(log(k), np.log(self.ks), self.separations))
+
+
+def hidden_classes(images: ImageSet, seed: int) -> Ints:
+    """Draw the known classes whose labels the first round of learning does not see."""
+    classes, counts = np.unique(images.labels[images.labelled], return_counts=True)
+    if len(classes) < FEWEST_TO_HIDE:
+        return classes[:0]
+    drawn = np.random.default_rng(seed).permutation(classes[counts > 1])
+    return np.sort(drawn[: round(HIDDEN_SHARE * len(classes))])
+
+
+def count_first(
+    job: Job, rows: Rows, images: ImageSet, hidden: Ints, bounds: tuple[int, int], runtime: Runtime
+) -> KDistribution:
+    """Count categories on features that were learned without the labels of the hidden classes."""
+    is_hidden = images.labelled & np.isin(images.labels, hidden)
+    labels = np.where(is_hidden, -1, images.labels)
+    evidence = partial(_evidence, job, rows, labels, np.where(is_hidden, images.labels, -1))
+    score = partial(_scores, hidden=len(hidden), known=len(images.known) - len(hidden))
+    key = cache.key("first", *rows.key, cache.hashed(images.labels, hidden), *bounds, job.settings.seed)
+    found = _cached(job, key, runtime, partial(_search, evidence, score, bounds))
+    counted = _distribution(len(images.known), found, score(found), None)
+    if not len(hidden):
+        return counted
+    nearest = min(found, key=lambda each: abs(log(each.k / counted.k)))
+    return replace(counted, trial=Trial(len(hidden), nearest.found))
+
+
+def count_again(
+    job: Job, rows: Rows, images: ImageSet, before: KDistribution, runtime: Runtime, *, also: int | None = None
+) -> KDistribution:
+    """Count categories on features learned since: what was counted before, and how the new features separate.
+
+    The ks that are tried have the one of before, and `also` another.
+    """
+    low, high = before.interval
+    low, high = max(round(low / AROUND), before.ks[0]), min(round(AROUND * high), before.ks[-1])
+    ks = sorted({min(round(low * FINE**i), high) for i in range(MOST_TRIED)} | {before.k, also or before.k})
+    evidence = partial(_evidence, job, rows, images.labels, np.full(len(images), -1))
+    key = cache.key("again", *rows.key, cache.hashed(images.labels), *ks, job.settings.seed)
+    found = _cached(job, key, runtime, partial(_evaluate, evidence, ks))
+    scores = [each + before.score_of(k) for k, each in zip(ks, _separated(found), strict=True)]
+    return _distribution(before.known, found, scores, before.trial)
+
+
+# Evidence of single ks
+
+
+def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, k: int) -> Evidence:
+    """Cluster into k; `hidden` (n,) are the labels of hidden classes, −1 elsewhere."""
+    fitted = labels if (labels >= 0).any() else None
+    seed, processes = job.settings.seed, job.processes
+    model = shared_kmeans.fit(rows.smoothed, fitted, k, n_init=RESTARTS, seed=seed, processes=processes)
+    centres = means_of(rows.x, model.labels, k)
+    sizes, known = np.log(np.maximum(np.bincount(model.labels, minlength=k), 1)), len(np.unique(labels[labels >= 0]))
+    asked = hidden >= 0
+    agreement = metrics.ari(hidden[asked], model.labels[asked]) if asked.any() else None
+    return Evidence(
+        k=k,
+        separation=separation_of(rows.x, fitted, centres, processes),
+        known_size=float(sizes[:known].mean()) if known else 0.0,
+        known_spread=float(sizes[:known].std()) if known else 0.0,
+        new_size=float(sizes[known:].mean()) if k > known else 0.0,
+        agreement=agreement or 0.0,
+        found=_found(hidden[asked], model.labels[asked], k),
+    )
+
+
+def _found(hidden: Ints, clusters: Ints, k: int) -> int:
+    """Count the hidden classes of which most images are in one cluster, whose hidden images are mostly of it."""
+    if not len(hidden):
+        return 0
+    classes, rows = np.unique(hidden, return_inverse=True)
+    table = np.zeros((len(classes), k))
+    np.add.at(table, (rows, clusters), 1)
+    most = table.argmax(axis=1)
+    largest = table.max(axis=1)
+    good = (largest > FOUND * table.sum(axis=1)) & (largest > FOUND * table.sum(axis=0)[most])
+    return int(good.sum())
+
+
+def separation_scores(separations: Sequence[float], worse: float) -> list[float]:
+    """Return log densities of separations; `worse` is the share of the best that is one standard deviation."""
+    best = max(separations)
+    scale = worse * max(abs(best), LEAST_SEPARATION)
+    return [-(((best - each) / scale) ** 2) / 2 for each in separations]
+
+
+def _separated(found: list[Evidence]) -> list[float]:
+    return separation_scores([each.separation for each in found], WORSE_SEPARATION)
+
+
+def _scores(found: list[Evidence], *, hidden: int, known: int) -> list[float]:
+    """Return the log density of each k, up to a constant."""
+    best = max(max(each.agreement, 0.0) for each in found) + NO_AGREEMENT
+    scores = _separated(found)
+    for at, each in enumerate(found):
+        new = each.k - known
+        if known > 1 and new:
+            variance = each.known_spread**2 * (1 / known + 1 / new) + SIZES_DIFFER**2
+            scores[at] -= (each.known_size - each.new_size) ** 2 / variance / 2
+        if hidden:
+            scores[at] += hidden * log((max(each.agreement, 0.0) + NO_AGREEMENT) / best)
+    return scores
+
+
+# The search
+
+
+class _Scored(NamedTuple):
+    k: int
+    score: float
+
+
+Note = Callable[[int], None]  # is told how many ks were tried
+
+
+def _search(
+    evidence: Callable[[int], Evidence],
+    score: Callable[[list[Evidence]], list[float]],
+    bounds: tuple[int, int],
+    note: Note,
+) -> list[Evidence]:
+    """Try ks from the fewest upwards until they are hopeless, then ever closer ones where they are likely."""
+    (low, high), tried = bounds, dict[int, Evidence]()
+
+    def scored() -> list[_Scored]:
+        found = [tried[k] for k in sorted(tried)]
+        return [_Scored(each.k, value) for each, value in zip(found, score(found), strict=True)]
+
+    k = low
+    while True:
+        tried[k] = evidence(k)
+        note(len(tried))
+        *_, last = all_scored = scored()
+        before = all_scored[-2] if len(all_scored) > 1 else last
+        best = max(each.score for each in all_scored)
+        if k == high or max(last.score, before.score) < best - HOPELESS:
+            break
+        k = min(max(round(COARSE * k), k + 1), high)
+    while len(tried) < MOST_TRIED:
+        all_scored = scored()
+        best = max(each.score for each in all_scored)
+        gaps = [
+            (b.k / a.k, a.k, b.k)
+            for a, b in pairwise(all_scored)
+            if b.k - a.k > 1 and b.k > FINE * a.k and max(a.score, b.score) > best - LIKELY
+        ]
+        if not gaps:
+            break
+        _, a, b = max(gaps)
+        k = min(max(round((a * b) ** 0.5), a + 1), b - 1)
+        tried[k] = evidence(k)
+        note(len(tried))
+    return [tried[k] for k in sorted(tried)]
+
+
+def _evaluate(evidence: Callable[[int], Evidence], ks: list[int], note: Note) -> list[Evidence]:
+    found = []
+    for k in ks:
+        found.append(evidence(k))
+        note(len(found))
+    return found
+
+
+def _distribution(known: int, found: list[Evidence], scores: list[float], trial: Trial | None) -> KDistribution:
+    separations = tuple(each.separation for each in found)
+    return KDistribution(known, tuple(each.k for each in found), tuple(scores), separations, trial)
+
+
+def _cached(job: Job, key: str, runtime: Runtime, find: Callable[[Note], list[Evidence]]) -> list[Evidence]:
+    """Return cached evidence, or find and cache it."""
+    path = job.cache / "k" / f"{key}.json"
+    if (held := job.processes.by_first(partial(cache.load, path))) is not None:
+        return [read_record(Evidence, each) for each in held]
+
+    def note(tried: int) -> None:
+        runtime.progress("Counting categories", tried, max(USUALLY_TRIED, tried + 1))
+
+    note(0)
+    found = find(note)
+    if job.processes.is_first:
+        cache.save(path, [asdict(each) for each in found])
+    return found

@@ -1,0 +1,129 @@
+"""Bursts: which variants of an image are found, and that sorting counts them once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from support import tiny_folder as tiny
+from support.runtimes import CPU
+
+from sortal.discovery.grouping import bursts
+from sortal.discovery.grouping.bursts import WIDTH, align, burst_groups, describe_bursts, structure
+from sortal.images.image_set import image_set
+from sortal.images.moments import Moments
+from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pixel_store import PixelStore
+
+SIDE = 96
+
+
+def scene(seed: int, *, side: int = SIDE) -> Image.Image:
+    """A picture of smooth random blobs of colour, of several sizes."""
+    generator = np.random.default_rng(seed)
+    whole = np.full((side, side, 3), 128.0)
+    for cells in (4, 12, 24):
+        coarse = Image.fromarray(generator.integers(0, 256, (cells, cells, 3)).astype(np.uint8))
+        whole += (np.asarray(coarse.resize((side, side), Image.Resampling.BICUBIC), dtype=float) - 128) / 2
+    return Image.fromarray(np.clip(whole, 0, 255).astype(np.uint8))
+
+
+def cropped(image: Image.Image, left: float, top: float, share: float) -> Image.Image:
+    width, height = image.size
+    box = (left * width, top * height, (left + share) * width, (top + share) * height)
+    return image.resize(image.size, Image.Resampling.BICUBIC, box=box)
+
+
+def stored(folder: Path, images: list[Image.Image]) -> PixelStore:
+    pixels = np.stack([np.asarray(each.resize((SIDE, SIDE))) for each in images])
+    made = image_set([f"{row}.png" for row in range(len(images))], pixels=pixels, labels=[None] * len(images))
+    return pack(made, folder, settings=Settings(shorter_side=SIDE), runtime=CPU)
+
+
+def groups(folder: Path, images: list[Image.Image]) -> list[int]:
+    found: NDArray[np.int64] = burst_groups(stored(folder, images), torch.device("cpu"))
+    return Moments.grouped(found).of.tolist()
+
+
+def test_crops_shifts_sizes_and_copies_are_of_one_moment_and_other_scenes_are_not(tmp_path: Path) -> None:
+    variants = []
+    for seed in range(6):
+        one = scene(seed)
+        smaller = one.resize((48, 48), Image.Resampling.BICUBIC)
+        variants += [one, cropped(one, 0.1, 0.02, 0.88), cropped(one, 0.0, 0.05, 0.94), smaller, one]
+    others = [scene(100 + seed) for seed in range(10)]
+    found = groups(tmp_path, [*variants, *others])
+    assert found == [*np.repeat(np.arange(6), 5).tolist(), *range(6, 16)]
+
+
+def test_groups_do_not_depend_on_the_order_of_images(tmp_path: Path) -> None:
+    images = [each for seed in range(4) for each in (scene(seed), cropped(scene(seed), 0.05, 0.05, 0.9))]
+    order = np.random.default_rng(0).permutation(len(images))
+    mixed = groups(tmp_path, [images[row] for row in order])
+    assert mixed == Moments.grouped((np.arange(8) // 2)[order]).of.tolist()
+
+
+def test_a_class_of_images_that_all_look_the_same_is_no_burst(tmp_path: Path) -> None:
+    one = scene(0)
+    alike = [cropped(one, left / 100, 0.03, 0.9) for left in range(8)]
+    assert groups(tmp_path, [*alike, one, one]) == [*range(9), 8]
+
+
+def test_images_that_are_hardly_larger_than_a_pixel_are_not_compared(tmp_path: Path) -> None:
+    pixels = np.stack([np.asarray(cropped(scene(0), left, 0, 0.9).resize((8, 8))) for left in (0, 0.02, 0.04)])
+    images = image_set(["0", "1", "2"], pixels=pixels, labels=[None] * 3)
+    store = pack(images, tmp_path, settings=Settings(shorter_side=SIDE), runtime=CPU)
+    assert len(set(burst_groups(store, torch.device("cpu")).tolist())) == 3
+
+
+def test_alignment_finds_a_shift_and_a_scale() -> None:
+    one = scene(3).convert("L")
+
+    def at(image: Image.Image) -> torch.Tensor:
+        grey = np.asarray(image.resize((WIDTH, WIDTH), Image.Resampling.BILINEAR), dtype=np.float32)
+        return structure(torch.from_numpy(grey)[None])
+
+    assert align(at(one), at(one)).item() == pytest.approx(1, abs=1e-4)
+    assert align(at(one), at(cropped(one, 0.08, 0, 0.9))).item() > 0.9
+    assert align(at(one), at(scene(4).convert("L"))).item() < 0.7
+    flat = torch.zeros(1, WIDTH, WIDTH)
+    assert align(flat, flat).item() == 0
+
+
+def test_bursts_are_counted_in_words() -> None:
+    found = describe_bursts(Moments.grouped(np.array([0, 0, 1, 2, 2, 2])))
+    assert found == "5 images are near-duplicates of others (2 groups); each group counts once"
+
+
+def test_a_burst_is_sorted_as_one_image_and_keeps_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = tiny.as_array()
+    free = np.flatnonzero(images.unlabelled)
+    labelled = int(np.flatnonzero(images.labelled)[0])
+    together = np.arange(len(images))
+    together[free[1]] = together[free[0]]
+    together[free[-1]] = together[labelled]
+    monkeypatch.setattr(bursts, "burst_groups", lambda *_: together)
+    notes: list[str] = []
+    with tiny.quickly():
+        run = tiny.sort(images, tmp_path / "run", runtime=replace(CPU, note=notes.append))
+    a = run.assignments
+    assert "4 images are near-duplicates of others (2 groups); each group counts once." in notes
+    assert a.moments == len(a) - 2
+    assert a.group[free[0]] == a.group[free[1]]
+    assert a.category_id[free[0]] == a.category_id[free[1]]
+    assert a.labels[free[-1]] is None
+    assert a.category_id[free[-1]] == a.category_id[labelled]
+
+
+def test_without_bursts_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tiny.quickly():
+        first = tiny.sort(tiny.as_array(), tmp_path / "first")
+        monkeypatch.setattr("sortal.discovery.stages.find_moments", lambda _, images, *__: Moments.single(len(images)))
+        again = tiny.sort(tiny.as_array(), tmp_path / "again")
+    assert first.assignments.moments == len(first.assignments)
+    assert first.facts.hashes == again.facts.hashes
+    assert first.assignments.category_id.tolist() == again.assignments.category_id.tolist()
+    assert first.assignments.confidence.tobytes() == again.assignments.confidence.tobytes()
