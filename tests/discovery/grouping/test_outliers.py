@@ -8,9 +8,9 @@ from support.planted import planted, unit
 from support.runtimes import CPU
 
 from sortal.discovery.grouping.outliers import (
-    AROUND,
     FEWEST_IMAGES,
     GAP_NEIGHBOURS,
+    GAPS_AROUND,
     MOST_OVERALL,
     OTHER_ABOVE,
     apartness,
@@ -26,9 +26,9 @@ def slowly(x: Features) -> NDArray[np.float64]:
     rows = x.astype(np.float64)
     distance = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     np.fill_diagonal(distance, np.inf)
-    near = np.argsort(distance, axis=1)[:, :AROUND]
+    near = np.argsort(distance, axis=1)[:, :GAPS_AROUND]
     gap = np.log([own[others[:GAP_NEIGHBOURS]].mean() for own, others in zip(distance, near, strict=True)])
-    middles = np.sort(gap[near], axis=1)[:, (AROUND - 1) // 2]  # the lower of two
+    middles = np.sort(gap[near], axis=1)[:, (GAPS_AROUND - 1) // 2]  # the lower of two
     scores = []
     for values in (gap, gap - middles):
         middle = np.sort(values)[(len(values) - 1) // 2]

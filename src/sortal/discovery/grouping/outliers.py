@@ -14,8 +14,8 @@ from sortal.discovery.grouping.neighbours import MOST_SIMILARITIES, nearest
 from sortal.runs.confidence import Features, Floats
 from sortal.system.distributed import Processes
 
-GAP_NEIGHBOURS, AROUND = 5, 20  # nearest images that make a gap, and whose gaps it is compared with
-FEWEST_IMAGES = AROUND + 2  # of a collection that says what is usual
+GAP_NEIGHBOURS, GAPS_AROUND = 5, 20  # nearest images that make a gap, and whose gaps it is compared with
+FEWEST_IMAGES = GAPS_AROUND + 2  # of a collection that says what is usual
 OTHER_ABOVE = 2.0  # how far apart an image is that fits no category; of those that do, 1 to 4 in 100 are, too
 MOST_OVERALL = 3.0  # that the comparison with all images counts for at most, or a class of varied images would be apart
 SMALLEST_GAP, SMALLEST_SPREAD = 1e-3, 0.02  # distance between images, or else they are copies; spread of logarithms
@@ -33,9 +33,9 @@ def apartness(x: Features, processes: Processes, *, reference: Features | None =
     if len(known) < FEWEST_IMAGES:
         return np.zeros(len(x))
     share = (processes.rank, processes.size) if reference is None else (0, 1)
-    near = known.new_zeros((len(known), AROUND), dtype=torch.int64)
+    near = known.new_zeros((len(known), GAPS_AROUND), dtype=torch.int64)
     gap = known.new_zeros(len(known))
-    for rows, others in nearest(known, AROUND, share=share):
+    for rows, others in nearest(known, GAPS_AROUND, share=share):
         near[rows], gap[rows] = others, _gaps(_distances(known[rows], known[others[:, :GAP_NEIGHBOURS]]))
     if reference is None:
         processes.sum_in_place([near])
@@ -57,7 +57,7 @@ def _against(known: Tensor, gap: Tensor, rows: Tensor) -> Tensor:
     """Return the gaps (2, n) of rows among known ones with these gaps (m,): all, and less those of neighbours."""
     found = []
     for part in rows.split(max(MOST_SIMILARITIES // len(known), 1)):
-        near = (part @ known.T).topk(AROUND + 1, dim=1).indices
+        near = (part @ known.T).topk(GAPS_AROUND + 1, dim=1).indices
         away = _distances(part, known[near[:, : GAP_NEIGHBOURS + 1]])
         copied = away[:, :1] < SMALLEST_GAP
         near, away = (torch.where(copied, each[:, 1:], each[:, :-1]) for each in (near, away))
