@@ -16,6 +16,7 @@ from sortal.discovery.grouping.bursts import describe_bursts, find_moments
 from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_of
 from sortal.discovery.grouping.granularity import granular_k
 from sortal.discovery.grouping.label_doubt import VERY_DOUBTFUL, Doubts, doubts, untrusted
+from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
@@ -366,6 +367,7 @@ def _clusters(job: Job, rows: Rows, inputs: _Inputs, k: KChoice, learned: Learni
         agreement=None if agreement is None else agreement[moments.of],
         overlap=overlap,
         moments=moments,
+        apart=apartness(rows.x, job.processes)[moments.of],
     )
 
 
