@@ -100,6 +100,21 @@ def test_numbers_become_floats_and_refusals_are_cut_short() -> None:
         Discovery(method="x" * 5000)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"patches": 0}, "patches must be a number above 0 and at most 1, got 0."),
+        ({"patches": 1.5}, "patches must be a number above 0 and at most 1, got 1.5."),
+        ({"repeats": 0.5}, "repeats must be a number of at least 1 or None, got 0.5."),
+    ],
+)
+def test_shares_of_patches_and_repeats_of_labels_have_limits(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Training(**changes)
+    assert str(caught.value) == said
+    assert Training(patches=1, repeats=1) == replace(Training(), repeats=1.0)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_recipe_fits_its_method(method: MethodName) -> None:
     classifies = method in CLASSIFIERS

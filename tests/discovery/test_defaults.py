@@ -32,7 +32,7 @@ from sortal.discovery.defaults import notes, recipe_for, resolved
 
 PAPER = "Training for 200 epochs, as in the paper."
 SHORT = (
-    "Without a GPU, training is short: {} epochs on 2 views of each image. More may sort better; 150 epochs on 8 views "
+    "Without a GPU, training is short: {} epochs on 2 views of each image. More may sort better; 100 epochs on 8 views "
     "take about four times as long."
 )
 LARGER = f"The backbone is {SMALLER}; {BACKBONE} may sort better, and takes about four times as long."

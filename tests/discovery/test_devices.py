@@ -153,12 +153,15 @@ def test_the_script_that_compares_methods(device: Accelerator, tmp_path: Path) -
     path = Path(__file__).parents[2] / "benchmarks/wild.py"
     if not path.exists():
         pytest.skip("the benchmarks are not here")
-    spec = importlib.util.spec_from_file_location("benchmarks_discovery", path)
+    spec = importlib.util.spec_from_file_location("benchmarks_wild", path)
     assert spec is not None
     assert spec.loader is not None
     script: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    options = Namespace(k="auto", backbone="convnet", weights=None, epochs=1, device=accelerator.NAME)
-    run = script.sort(tiny.as_array(), options, "gcd", 0, tmp_path)
+    options = Namespace(k="auto", backbone="convnet", weights=None, epochs=1, device=accelerator.NAME, as_cpu=False)
+    images = tiny.as_array()
+    run = script.sort(images, options, "gcd", 0, tmp_path)
     assert device.used
-    assert (script.record(run)["device"], script.record(run)["trained_on"]) == ("mps", ["mps"])
+    none = np.zeros(len(images), dtype=bool)
+    record = script.record(run, script.Collection(images=images, junk=none, wrong=none))
+    assert (record["device"], record["trained_on"]) == ("mps", ["mps"])

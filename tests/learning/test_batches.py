@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from sortal.learning.batches import Draws, draw
+from sortal.learning.batches import Draws, draw, labelled_share
 
 ViewMask = NDArray[np.bool_]
 
@@ -98,3 +98,37 @@ def test_rows_are_drawn_in_proportion_to_their_shares_and_half_of_them_labelled(
     expected = np.array([0.25, 0.125, 0.125, 0.25, 0.0625, 0.0625, 0.0625, 0.0625]) * 50_000
     assert stats.chisquare(counts, expected).pvalue > 1e-6
     assert shares.tolist() == [1.0, 0.5, 0.5, 1.0, 0.25, 0.25, 0.25, 0.25]  # arguments are not changed
+
+
+@pytest.mark.parametrize(
+    ("labelled", "n", "repeats", "share"),
+    [
+        (500, 1000, None, 0.5),
+        (1, 1000, None, 0.5),
+        (200, 1000, 8.0, 0.5),  # 8 · 200 are more than 800 others
+        (100, 1000, 9.0, 0.5),
+        (100, 1000, 3.0, 0.25),  # 300 of 300 + 900
+        (100, 1000, 1.0, 0.1),
+        (10, 1000, 8.0, 0.1),  # a tenth at least
+        (900, 1000, 1.0, 0.5),
+        (0, 1000, 8.0, 0.5),
+        (1000, 1000, 8.0, 0.5),
+    ],
+)
+def test_a_labelled_image_is_drawn_at_most_so_often_as_others(
+    labelled: int, n: int, repeats: float | None, share: float
+) -> None:
+    assert labelled_share(labelled, n, repeats) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("repeats", "share"), [(None, 0.5), (4.0, 1 / 3), (1.0, 1 / 9)])
+def test_batches_have_the_labelled_share(repeats: float | None, share: float) -> None:
+    """Eight labelled images of 72; shares within both kinds stay as they are."""
+    labelled, shares = first(8, 72), np.tile([1.0, 3.0], 36)
+    draws = draw(np.arange(72), labelled, shares, batch_size=60_000, balanced=True, seed=0, epoch=0, repeats=repeats)
+    wanted = np.where(labelled, share * shares / shares[:8].sum(), (1 - share) * shares / shares[8:].sum())
+    counts = np.bincount(draws.rows.ravel(), minlength=72)
+    assert stats.chisquare(counts, 60_000 * wanted).pvalue > 1e-6
+    free = draw(np.arange(72), labelled, shares, batch_size=60_000, balanced=False, seed=0, epoch=0, repeats=repeats)
+    counts = np.bincount(free.rows.ravel(), minlength=72)
+    assert stats.chisquare(counts, 60_000 * shares / shares.sum()).pvalue > 1e-6

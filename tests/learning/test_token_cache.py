@@ -257,6 +257,49 @@ def test_processes_that_cache_some_images_each_stream_together_what_one_would(sp
     assert_streams_join(computed(), list(zip(shards, masks, strict=True)), draws)
 
 
+def thinned(kept: CachedTokens) -> CachedTokens:
+    """Let a step see the first token of a view, and two of four others."""
+    several = torch.tensor([[0, a, b] for a in range(1, 5) for b in range(a + 1, 5)])
+    return replace(kept, patterns=several[torch.arange(views.PATTERNS) % len(several)])
+
+
+def with_five_tokens(rows: NDArray[np.int64] = ROWS) -> CachedTokens:
+    """Make tokens (images, views, 5, 2) that tell their image, view and number."""
+    of = torch.from_numpy(rows).view(-1, 1, 1) * 100 + torch.arange(V).view(1, -1, 1) * 10 + torch.arange(5)
+    slot = np.full(6, -1)
+    slot[rows] = np.arange(len(rows))
+    keys = views.content_keys(small_store(6, 8))
+    return CachedTokens(torch.stack([of, -of], dim=-1).float(), slot, keys, 7, CPU)
+
+
+@pytest.mark.parametrize("epoch", [0, 11])
+def test_a_step_sees_the_tokens_of_a_pattern_of_each_cached_view(epoch: int) -> None:
+    kept, draws = thinned(with_five_tokens()), some_draws(ROWS)
+    assert kept.patterns is not None
+    drawn = set[tuple[float, ...]]()
+    for step, rows, times in zip(kept.stream(draws, epoch), draws.rows, draws.times, strict=True):
+        keys = kept.keys[rows]
+        pairs = views.choose_pairs(keys, times, views=V, seed=7, epoch=epoch).ravel()
+        numbers = views.choose_patterns(keys, times, seed=7, epoch=epoch).ravel()
+        wanted = [
+            [100.0 * row + 10 * view + token for token in kept.patterns[number].tolist()]
+            for row, view, number in zip(np.tile(rows, 2), pairs, numbers, strict=True)
+        ]
+        assert step[..., 0].tolist() == wanted
+        assert torch.equal(step[..., 1], -step[..., 0])
+        assert (step[:, 0, 0] % 10 == 0).all(), "the class token comes first"
+        drawn |= {tuple(each) for each in (step[:, 1:, 0] % 10).tolist()}
+    assert len(drawn) > 1
+    assert list(kept.stream(NONE, epoch)) == []
+
+
+@pytest.mark.parametrize("split", [0, 1, 3])
+def test_processes_see_the_same_patches_as_one_would(split: int) -> None:
+    draws, shards = some_draws(ROWS), [thinned(with_five_tokens(rows)) for rows in (ROWS[:split], ROWS[split:])]
+    masks = [shard.chosen(draws) for shard in shards]
+    assert_streams_join(thinned(with_five_tokens()), list(zip(shards, masks, strict=True)), draws)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_processes_divide_live_views_equally(size: int) -> None:
     store, trunk, draws = small_store(6, 8), FrozenEncoder(tiny(), Compute(CPU)), some_draws(np.arange(6))

@@ -11,6 +11,8 @@ from support.tiny_run import LARGE, a_transformer, settings
 
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.registry import load_backbone
+from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, SharedTokens
 from sortal.learning.training_inputs import TrainingInputs
@@ -55,7 +57,7 @@ def test_views_are_cached_where_they_fit_and_live_where_they_do_not() -> None:
 def test_runs_share_tokens_unless_something_that_determines_them_differs(tmp_path: Path) -> None:
     backbone, shared = a_transformer().backbone, SharedTokens(tmp_path)
     made = []
-    for changes in ({}, {}, {"content": "other"}):
+    for changes in ({}, {"config": settings(repeats=2.0, epochs=9)}, {"store": small_store(6, LARGE, seed=1)}):
         one = inputs(backbone, ROOM, [], shared=shared, **changes)
         plan = one.plan(3, resumed=False)
         made.append(one.make(encoder(backbone), plan))
@@ -71,3 +73,38 @@ def test_tokens_of_centre_crops_get_what_the_planned_ones_leave() -> None:
     assert plan is not None
     assert one.kept_crops(plan).limit == 10**8 - plan.bytes
     assert one.kept_crops(None).limit == 10**8
+
+
+@pytest.mark.parametrize(("patches", "seen"), [(0.5, 2), (0.75, 3), (0.01, 1)])
+def test_a_step_sees_a_share_of_the_patches_and_always_the_class_token(patches: float, seen: int) -> None:
+    backbone = a_transformer().backbone
+    assert backbone.patch_grid == (2, 2)
+    one = inputs(backbone, ROOM, [], config=settings(patches=patches))
+    made = one.make(encoder(backbone), one.plan(3, resumed=False))
+    assert isinstance(made, CachedTokens)
+    assert made.patterns is not None
+    assert made.patterns.shape == (4096, 1 + seen)
+    assert not made.patterns[:, 0].any()
+    assert set(made.patterns[:, 1:].flatten().tolist()) == {1, 2, 3, 4}
+    (step,) = made.stream(Draws(np.array([[0, 3]]), np.array([[0, 0]])), 0)
+    assert step.shape == (4, 1 + seen, 64)
+    assert backbone.tail(step.to(next(backbone.parameters()).dtype)).shape[0] == 4
+
+
+def test_tokens_are_shared_between_runs_that_see_other_patches(tmp_path: Path) -> None:
+    backbone, shared, made = a_transformer().backbone, SharedTokens(tmp_path), list[CachedTokens]()
+    for patches in (0.5, 1.0, 0.5):
+        one = inputs(backbone, ROOM, [], shared=shared, config=settings(patches=patches))
+        found = one.make(encoder(backbone), one.plan(3, resumed=False))
+        assert isinstance(found, CachedTokens)
+        made.append(found)
+    assert [each.tokens is made[0].tokens for each in made] == [True] * 3
+    assert [each.patterns is None for each in made] == [False, True, False]
+
+
+def test_a_network_without_patches_sees_all_of_a_view() -> None:
+    backbone = load_backbone("convnet", weights="random", image_size=8)
+    one = inputs(backbone, ROOM, [], store=small_store(6, 8), config=settings(patches=0.5))
+    made = one.make(encoder(backbone), one.plan(3, resumed=False))
+    assert isinstance(made, CachedTokens)
+    assert made.patterns is None

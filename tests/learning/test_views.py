@@ -15,7 +15,16 @@ from sortal.errors import InputError
 from sortal.images.decoding import FACTS, Quarantined
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
-from sortal.learning.views import Crops, centre_crops, check_present, check_size, choose_pairs, content_keys
+from sortal.learning.views import (
+    Crops,
+    centre_crops,
+    check_present,
+    check_size,
+    choose_pairs,
+    choose_patterns,
+    content_keys,
+    patch_patterns,
+)
 
 Ints = NDArray[np.int64]
 BIG = 2**63 - 1
@@ -124,6 +133,9 @@ def test_views_match_a_computation_in_python_integers(
     pairs = choose_pairs(content_keys(store), np.array([number]), views=n_views, seed=seed, epoch=epoch)
     assert pairs.tolist() == [[one], [(one + step) % n_views]]
 
+    patterns = choose_patterns(content_keys(store), np.array([number]), seed=seed, epoch=epoch)
+    assert patterns.tolist() == [[(split_mix(state + i) >> 11) * 4096 >> 53] for i in (6, 7)]
+
 
 def test_no_rows_give_no_views() -> None:
     none = np.zeros(0, dtype=np.int64)
@@ -132,6 +144,7 @@ def test_no_rows_give_no_views() -> None:
     for found in (crops(build(SIZES), none), crops(empty, none), centre_crops(empty, none, size=224)):
         assert table(found).shape == (0, 3)
     assert choose_pairs(content_keys(empty), none, views=8, seed=0, epoch=0).shape == (2, 0)
+    assert choose_patterns(content_keys(empty), none, seed=0, epoch=0).shape == (2, 0)
 
 
 @pytest.mark.parametrize("room", [0, 1, 32, 2**31 - 225])
@@ -143,6 +156,32 @@ def test_the_smallest_and_largest_random_words_give_the_first_and_last_position(
         constant = np.array([random], dtype=np.uint64)
         monkeypatch.setattr(views, "splitmix64", lambda _, constant=constant: constant)
         assert crops(store, np.array([0])).tops.tolist() == [top]
+
+
+# Patches
+
+
+@pytest.mark.parametrize(
+    ("grid", "kept", "count"), [((16, 16), 0.5, 128), ((5, 8), 0.25, 10), ((3, 3), 1.0, 9), ((2, 2), 0.01, 1)]
+)
+def test_patterns_are_some_patches_of_a_window(grid: tuple[int, int], kept: float, count: int) -> None:
+    found = patch_patterns(grid, kept)
+    assert found.shape == (4096, count)
+    assert found.min() == 0
+    assert found.max() == grid[0] * grid[1] - 1, "every corner is seen"
+    assert (np.diff(found, axis=1) > 0).all(), "no patch is seen twice"
+    np.testing.assert_array_equal(patch_patterns(grid, kept), found)
+
+
+def test_patterns_come_from_windows_of_different_sizes_all_over_the_grid() -> None:
+    """From the whole grid alone, a tenth of the patches would hardly ever fit into six tenths of each side."""
+    rows, columns = np.divmod(patch_patterns((10, 10), 0.1), 10)
+    heights, widths = np.ptp(rows, axis=1) + 1, np.ptp(columns, axis=1) + 1
+    assert ((heights <= 6) & (widths <= 6)).mean() > 1 / 25, "one of 5 × 5 sizes is the smallest"
+    assert heights.max() == widths.max() == 10
+    seen = np.bincount((10 * rows + columns).ravel(), minlength=100).reshape(10, 10)
+    assert seen.min() > 0
+    assert seen[4:6, 4:6].mean() > seen[[0, 0, -1, -1], [0, -1, 0, -1]].mean(), "windows overlap in the middle"
 
 
 # Centre crops

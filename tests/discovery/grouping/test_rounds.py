@@ -20,6 +20,7 @@ from sortal.discovery import defaults, stages
 from sortal.discovery.grouping import clusters, rounds
 from sortal.discovery.grouping.choose_k import estimated_k
 from sortal.discovery.grouping.clusters import rows_of
+from sortal.discovery.grouping.counting import KDistribution
 from sortal.discovery.grouping.rounds import (
     Attempt,
     Count,
@@ -29,15 +30,17 @@ from sortal.discovery.grouping.rounds import (
     count,
     epochs_of_rounds,
     levelled,
-    means_of,
     next_k,
+    weighted,
 )
 from sortal.discovery.job import Job
+from sortal.discovery.results import means_of
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.losses import divergence
 from sortal.learning.methods import Sortal
 from sortal.learning.train import Trainer
+from sortal.runs.facts import Trial
 from sortal.runs.run import INITIAL, LOG, MODEL
 from sortal.system.distributed import alone
 
@@ -70,48 +73,72 @@ def test_no_epoch_is_lost_between_rounds(epochs: int, contrastive: float, refine
     assert found.tries in (0, 1) or (found.tries == 3 and found.classifiers >= 30 and ratio > 1)
 
 
-def attempt(k: int, counted: int, separation: float) -> Attempt:
-    found = Count(shares=np.ones(counted), clusters=np.zeros(9, np.int64), separation=separation, likely=None)
-    none = np.zeros((counted, 2), np.float32)
-    return Attempt(k=k, weights={}, head={}, features=none, counted=found, centres=none)
+def distribution(known: int, ks: tuple[int, ...], scores: tuple[float, ...]) -> KDistribution:
+    return KDistribution(known, ks, scores, separations=(0.0,) * len(ks))
+
+
+def attempt(k: int, separation: float, prior: float = 0.0) -> Attempt:
+    counted = Count(shares=np.ones(k), clusters=np.zeros(9, np.int64), distribution=distribution(1, (k,), (0.0,)))
+    none = np.zeros((k, 2), np.float32)
+    return Attempt(
+        k=k, prior=prior, separation=separation, weights={}, head={}, features=none, counted=counted, centres=none
+    )
 
 
 @pytest.mark.parametrize(
-    ("counts", "separations", "chosen"),
+    ("priors", "separations", "chosen"),
     [
-        ((8, 10, 7), (0.467, 0.480, 0.486), 1),  # 10 are separated almost as well as 7
-        ((10, 12, 8), (0.675, 0.645, 0.621), 0),
-        ((11, 11, 9), (0.557, 0.536, 0.600), 2),  # 9 much better than more
-        ((55, 57, 57), (0.50, 0.50, 0.505), 2),  # of as many categories, those that are separated best
-        ((4,), (-0.1,), 0),
-        ((4, 5), (-0.1, -0.101), 1),
+        ((0.0, 0.4), (0.50, 0.485), 0),  # 3 % worse is one standard deviation, which costs a half
+        ((0.0, 0.6), (0.50, 0.485), 1),
+        ((0.0, 1.9, 0.6), (0.50, 0.47, 0.485), 2),  # two of them cost two
+        ((0.0, 2.6, 0.6), (0.50, 0.47, 0.485), 1),
+        ((0.0, 0.4), (-0.10, -0.103), 0),
+        ((0.0, 0.6), (-0.10, -0.103), 1),
+        ((0.0, 0.4), (0.01, 0.0085), 0),  # a bad separation counts as one of 0.05
+        ((0.0, 0.6), (0.01, 0.0085), 1),
+        ((-9.0,), (-0.1,), 0),
     ],
 )
-def test_more_categories_win_if_they_are_separated_about_as_well(
-    counts: tuple[int, ...], separations: tuple[float, ...], chosen: int
+def test_the_attempt_that_is_chosen_was_likely_before_and_separates_well(
+    priors: tuple[float, ...], separations: tuple[float, ...], chosen: int
 ) -> None:
-    attempts = [attempt(k, k, each) for k, each in zip(counts, separations, strict=True)]
+    attempts = [attempt(4, each, prior) for prior, each in zip(priors, separations, strict=True)]
     assert choose(attempts) is attempts[chosen]
 
 
+UP, DOWN = distribution(1, (2, 1000), (-3.0, 0.0)), distribution(1, (2, 1000), (0.0, -3.0))
+
+
 @pytest.mark.parametrize(
-    ("tried", "bounds", "following"),
+    ("tried", "prior", "bounds", "following"),
     [
-        ([(10, 0.67)], (5, 1000), 12),
-        ([(10, 0.67), (12, 0.64)], (5, 1000), 8),  # more are worse
-        ([(8, 0.47), (10, 0.48)], (5, 1000), 12),  # more are better
-        ([(8, 0.48), (10, 0.475)], (5, 1000), 12),  # or about as good
-        ([(10, 0.67)], (5, 11), 11),
-        ([(10, 0.67)], (5, 10), 8),
-        ([(5, 0.67), (6, 0.5)], (5, 1000), None),
-        ([(5, 0.67)], (5, 5), None),
-        ([(2, 0.67)], (2, 1000), None),  # 1.2 times two is two
+        ([(10, 0.67)], UP, (5, 1000), 12),  # what was counted says on which side to begin
+        ([(10, 0.67)], DOWN, (5, 1000), 8),
+        ([(10, 0.67), (12, 0.60)], UP, (5, 1000), 8),  # more are worse
+        ([(10, 0.67), (8, 0.60)], DOWN, (5, 1000), 12),  # fewer are worse
+        ([(8, 0.47), (10, 0.48)], DOWN, (5, 1000), 12),  # more are better
+        ([(12, 0.47), (10, 0.48)], UP, (5, 1000), 8),  # fewer are better
+        ([(10, 0.67), (12, 0.60)], UP, (10, 1000), 14),  # the other side is forbidden
+        ([(10, 0.67)], UP, (5, 11), 11),
+        ([(10, 0.67)], UP, (5, 10), 8),
+        ([(10, 0.67)], DOWN, (10, 1000), 12),
+        ([(10, 0.67), (12, 0.60)], UP, (10, 12), None),
+        ([(5, 0.67)], UP, (5, 5), None),
+        ([(2, 0.67)], UP, (2, 1000), None),  # 1.2 times two is two
     ],
 )
-def test_more_are_tried_as_long_as_more_are_better(
-    tried: list[tuple[int, float]], bounds: tuple[int, int], following: int | None
+def test_more_or_fewer_are_tried_on_the_side_of_the_best(
+    tried: list[tuple[int, float]], prior: KDistribution, bounds: tuple[int, int], following: int | None
 ) -> None:
-    assert next_k([attempt(k, k, each) for k, each in tried], 1.2, bounds) == following
+    assert next_k([attempt(k, each) for k, each in tried], prior, 1.2, bounds) == following
+
+
+@pytest.mark.parametrize(("share", "weight"), [(0.5, 0.35), (0.25, 0.35), (0.1, 0.14)])
+def test_labels_weigh_less_where_few_of_a_batch_are_labelled(share: float, weight: float) -> None:
+    losses = Rounds(supervised_weight=0.35)
+    found = weighted(losses, share)
+    assert found.supervised_weight == pytest.approx(weight)
+    assert replace(found, supervised_weight=0.35) == losses
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.floats(0, 1))
@@ -138,7 +165,7 @@ def job_on(images: ImageSet, tmp_path: Path, **settings: Any) -> Job:
 @pytest.mark.parametrize("labelled", [0, 1, 2, 3, 5])
 def test_categories_and_their_unlabelled_images_are_counted(labelled: int, tmp_path: Path) -> None:
     """Five clear classes of 10 to 50 images; of the first ones half are labelled."""
-    sizes = np.array([10, 20, 30, 40, 50])
+    sizes = np.array([30, 20, 40, 10, 50])
     truth = np.repeat(np.arange(5), sizes)
     generator = np.random.default_rng(0)
     x = np.eye(16)[truth] + generator.normal(0, 0.02, (len(truth), 16))
@@ -150,7 +177,9 @@ def test_categories_and_their_unlabelled_images_are_counted(labelled: int, tmp_p
     )
     found = count(job_on(images, tmp_path, k="auto"), x, images, CPU)
     assert found.k == 5
-    assert found.likely is not None
+    low, high = found.distribution.interval
+    assert low <= 5 <= high
+    assert (found.distribution.known, found.distribution.trial) == (labelled, None)
     centres = means_of(x, found.clusters, 5)
     np.testing.assert_allclose(centres, [x[found.clusters == j].mean(0) for j in range(5)], atol=1e-6)
     of_class = (centres @ np.eye(16)[:5].T).argmax(0)  # the cluster of each class
@@ -170,13 +199,15 @@ def test_the_divergence_is_that_of_the_mean_over_unlabelled_views() -> None:
 
 
 def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens are computed once for all rounds; with another k nothing is trained again."""
+    """Tokens are computed once, though rounds differ in their labels; with another k nothing is trained again."""
     tiny.write(tmp_path / "images", tiny.planted(each=8, labelled=6))
     vit: dict[str, Any] = {**SETTINGS, "backbone": "test_vit", "weights": "random", "views": 2}
-    made, notes = tiny.spy(monkeypatch, token_cache, "cache_tokens"), list[str]()
+    made, trained = (tiny.spy(monkeypatch, *each) for each in ((token_cache, "cache_tokens"), (rounds, "train")))
+    notes: list[str] = []
     with tiny.quickly():
         run = tiny.sort(tmp_path / "images", tmp_path / "run", **{**vit, "runtime": replace(CPU, note=notes.append)})
         assert len(made) == 1
+        assert [len(images.known) for _, images, *_ in trained] == [2, 3, 3], "one is hidden at first"
         assert len([*(run.cache / "learn").iterdir()]) == 3, "the folder of the tokens is gone"
         assert run.facts.training is not None
         assert run.facts.training.epochs == 4
@@ -213,7 +244,7 @@ def test_the_best_of_several_classifiers_is_refined(
 
     monkeypatch.setattr(Trainer, "train", noted)
     monkeypatch.setattr(rounds, "EPOCHS_PER_TRY", 1)
-    chosen = tiny.spy(monkeypatch, rounds, "choose")
+    chosen, following = tiny.spy(monkeypatch, rounds, "choose"), tiny.spy(monkeypatch, rounds, "next_k")
     losses = Rounds(hidden=16, bottleneck=8, refinement=0.3, restart=restart)
     monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", losses)
     settings = {**SETTINGS, "epochs": 8, "k": "auto"}
@@ -223,8 +254,10 @@ def test_the_best_of_several_classifiers_is_refined(
     assert run.facts.training.epochs == 8
     attempts = chosen[-1][0]
     assert [one.k for one in attempts] == ks[:-1]
-    bounds = (len(tiny.OLD), SETTINGS["k_max"])
-    assert [next_k(attempts[: at + 1], 1.2, bounds) for at in range(len(ks) - 2)] == ks[1:-1]
+    bounds, prior = (len(tiny.OLD), SETTINGS["k_max"]), following[0][1]
+    assert ks[0] == prior.k
+    assert [one.prior for one in attempts] == [prior.score_of(one.counted.k) for one in attempts]
+    assert [next_k(attempts[: at + 1], prior, 1.2, bounds) for at in range(len(ks) - 2)] == ks[1:-1]
     assert set(starts[1:-1]) == {starts[0] if restart else ends[0]}
     best = attempts.index(choose(attempts))
     assert starts[-1] == ends[1 + best]
@@ -237,7 +270,7 @@ def test_the_best_of_several_classifiers_is_refined(
     assert run.k.interval is not None
     assert run.k.interval[0] <= run.k.k <= run.k.interval[1]
     note = next(text for text in run.facts.notes if text.startswith("Counted"))
-    assert all(f"{one.counted.separation:.3f} for {one.k}" in note for one in attempts)
+    assert all(f"{one.separation:.3f} for {one.k}" in note for one in attempts)
     smoothings = tiny.spy(monkeypatch, clusters, "smooth")
     with tiny.quickly():
         assert tiny.sort(tiny.as_array(), tmp_path / "run", **settings).k == run.k
@@ -268,24 +301,31 @@ def test_without_training_the_rule_for_k_is_the_papers(tmp_path: Path) -> None:
     assert found[0].method == "brent"
 
 
-def test_the_interval_has_what_was_likely_before_a_classifier_was_trained(
+def test_k_and_its_interval_rest_on_what_was_counted_before_a_classifier_was_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    likely: tuple[int, int] | None = None
+    """One of three known classes was hidden then, and the run says whether it was found."""
+    counted: KDistribution | None = None
     learned = rounds.learn
 
     def learn(*args: Any, **kwargs: Any) -> LearningResult:
-        return replace(learned(*args, **kwargs), likely=likely)
+        found = learned(*args, **kwargs)
+        return found if counted is None else replace(found, counted=counted)
 
     monkeypatch.setattr(rounds, "learn", learn)
     with tiny.quickly():
-        alone = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k.interval
-        likely = (3, 12)
-        both = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k.interval
-        given = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": 5}).k.interval
-    assert alone is not None
-    assert alone != both == (3, 12)
-    assert given is None
+        usual = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k
+        counted = distribution(3, (3, 6, 12), (0.0, 0.0, 0.0))  # 3 to 12, each half of the logarithm as likely
+        wide = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k
+        counted = replace(distribution(3, (3, 11, 12), (-99.0, 0.0, 0.0)), trial=Trial(1, 0))
+        high = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k
+        given = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": 5}).k
+    assert usual.trial is not None
+    assert usual.trial.hidden == 1
+    assert usual.interval != wide.interval == (3, 12)
+    assert (high.interval, high.trial) == ((11, 12), Trial(1, 0))
+    assert high.k in (11, 12)
+    assert (given.interval, given.trial) == (None, None)
 
 
 def test_smoothed_features_choose_among_the_likely_ks(tmp_path: Path) -> None:
