@@ -25,7 +25,7 @@ import torch
 from sortal import ImageSet, discover, read_images
 from sortal.discovery import demo
 from sortal.discovery.prediction import predict
-from sortal.runs.run import UNSURE, Run
+from sortal.runs.run import DOUBTFUL_STATUSES, OTHER, UNSURE, Run
 from sortal.system.csv_tables import table as csv_table
 from sortal.system.progress import Runtime
 
@@ -56,6 +56,7 @@ def found(run: Run) -> dict[str, Any]:
         "calibration_error": asdict(run.metrics.calibration_error),
         "accuracy_of_the_surest": at,
         "unsure": run.counts()[UNSURE],
+        "other": run.counts()[OTHER],
         "stages": run.facts.timings,
     }
 
@@ -97,7 +98,7 @@ def judged(before: Run, after: Run, images: ImageSet, strange: Any, later: Any) 
     for what, mask in (("of_seen_classes", ~strange), ("of_unseen_classes", strange)):
         paths = {images.paths[row] for row in np.flatnonzero(mask & later)}
         rows = [row for row in range(len(old), len(a)) if a.files[row] in paths]
-        sure = [row for row in rows if a.status[row] != UNSURE]
+        sure = [row for row in rows if a.status[row] not in DOUBTFUL_STATUSES]
         right = [row for row in rows if usual[a.category_id[row]] == truth[a.files[row]]]
         result[what] = {
             "images": len(rows),

@@ -210,6 +210,11 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
         "training.",
         "",
     ]
+    odd = replace(found.assignments, status=np.where(found.assignments.status == "unsure", "other", "new"))
+    first, *lines = shown(replace(found, assignments=odd, categories=(made[0], replace(made[1], other=3))), capsys)
+    assert first == "8 images: 0 labelled, 0 known, 5 new, 0 unsure, 3 other."
+    assert lines[2].split() == ["Category", "Kind", "Images", "Labelled", "Unsure", "Other", "Cohesion"]
+    assert [row[-2] for row in table_of(lines)] == ["0", "3"]
     finer = replace(found.facts.settings, granularity="finer", method="uno")
     found = replace(found, facts=replace(found.facts, settings=finer), k=replace(found.k, k=4, usual=2))
     lines = shown(found, capsys)

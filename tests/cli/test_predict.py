@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from support import tiny_folder
 from support.command_line import (
@@ -52,7 +53,8 @@ def test_predict_prints_a_summary_and_writes_the_table_where_it_is_asked_to(
     tokens = ("predict", real.run, further, "--workers", "1")
     summary = invoke(*tokens)
     assert (summary.code, summary.err) == (0, "")
-    assert re.match(r"4 images: \d known, \d new, \d unsure\.\n\nCategory +Kind +Images +Unsure\n", summary.out)
+    counts = r"4 images: \d known, \d new, \d unsure(, \d other)?\."
+    assert re.match(rf"{counts}\n\nCategory +Kind +Images +Unsure( +Other)?\n", summary.out)
     assert f"--csv FILE\nTo add these images to the run: sortal predict {real.run} {further} --update\n" in summary.out
     printed = invoke(*tokens, "--csv", "-")
     assert (printed.code, printed.err) == (0, "")
@@ -160,6 +162,11 @@ def test_a_prediction_is_printed_by_category_with_the_next_steps(capsys: pytest.
     sizes = [int(size) for size, _ in numbers]
     assert sizes == sorted(sizes, reverse=True), "the largest first"
     assert (sum(sizes), sum(int(unsure) for _, unsure in numbers)) == (8, 3)
+    a = found.assignments
+    odd = replace(found, assignments=replace(a, status=np.where(a.status == "unsure", "other", a.status)))
+    first, _, heading, _, *rows = predicted(odd, capsys)
+    assert (first, heading.split()[-1]) == ("8 images: 2 known, 2 new, 0 unsure, 3 other.", "Other")
+    assert sum(int(row.split()[-1]) for row in rows[: rows.index("")]) == 3
     again = "sortal predict 'a run' 'new photos'"
     todo = [
         f"To get the category of each image: {again} --csv FILE",

@@ -30,7 +30,7 @@ from sortal.reviews import journal
 from sortal.reviews.actions import Merge, Rename, Split
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
-from sortal.runs.run import DECISIONS, INITIAL, LOG, UNSURE, Run
+from sortal.runs.run import DECISIONS, DOUBTFUL_STATUSES, INITIAL, LOG, OTHER, UNSURE, Run
 from sortal.runs.storage import HEAD
 from sortal.system import cache
 from sortal.system.files import lock_folder
@@ -106,8 +106,8 @@ def test_further_images_are_assigned_to_the_category_of_their_class(
     for file, category, status in zip(a.files, named, a.status, strict=True):
         name = file.partition("/")[0]
         assert category == category_of(copied_run, name)
-        assert status in ("known" if name in OLD else "new", UNSURE)
-    assert (a.status != UNSURE).mean() > 0.8
+        assert status in ("known" if name in OLD else "new", *DOUBTFUL_STATUSES)
+    assert np.isin(a.status, ("known", "new")).mean() > 0.8
     (tmp_path / "table.csv").write_bytes(found.to_csv())
     rows = tiny.rows_of(tmp_path / "table.csv")
     assert tuple(rows[0]) == PREDICTED_COLUMNS
@@ -134,7 +134,7 @@ def test_noise_is_less_sure_and_broken_files_are_listed(copied_run: SortedRun, t
     assert [bad.file for bad in found.quarantine] == ["1.png", "3.png", "5.png"]
     assert found.assignments.files == ("0.png", "2.png", "4.png", "6.png", "7.png")
     assert set(names_of(found)[:2]) == {category_of(copied_run, "elm")}
-    unsure, confidence = found.assignments.status == UNSURE, found.assignments.confidence
+    unsure, confidence = np.isin(found.assignments.status, DOUBTFUL_STATUSES), found.assignments.confidence
     assert not unsure[:2].any()
     assert unsure[2:].sum() >= 2, "noise may look like something by chance"
     assert confidence[2:].max() < confidence[:2].min()
@@ -255,7 +255,7 @@ def test_an_unseen_class_is_a_candidate_until_everything_is_sorted_again(copied_
     tiny.write(tmp_path / "oaks", {f"elm {number}.png": f"elm {800 + number}" for number in range(4)})
     found = predict(copied_run.out, tmp_path / "oaks", update=True, runtime=CPU)
     status = dict(zip(found.assignments.files, found.assignments.status.tolist(), strict=True))
-    assert {status[file] for file in unseen} == {UNSURE}
+    assert {status[file] for file in unseen} <= {*DOUBTFUL_STATUSES}
     (candidate,) = found.run.candidates
     assert candidate.id == 1
     assert set(candidate.files) == unseen
@@ -271,7 +271,8 @@ def test_an_unseen_class_is_a_candidate_until_everything_is_sorted_again(copied_
     assert found.to_json()["candidates"] == [
         {"id": 1, "files": candidate.files, "folders": (1,) * 8, "nearest_id": candidate.nearest_id},
     ]
-    assert sum(category.unsure for category in again.categories) == (again.assignments.status == UNSURE).sum() >= 8
+    doubtful = np.isin(again.assignments.status, DOUBTFUL_STATUSES).sum()
+    assert sum(category.unsure + category.other for category in again.categories) == doubtful >= 8
     notes: list[str] = []
     sorted_again = sort(copied_run.images, copied_run.out, runtime=replace(CPU, note=notes.append))
     assert "12 images that were added to that run take part, unlabelled." in notes
@@ -287,14 +288,15 @@ def test_an_unseen_class_is_a_candidate_until_everything_is_sorted_again(copied_
     assert not (copied_run.out / "candidates.csv").exists()
 
 
-def test_updates_accumulate_and_images_added_as_unsure_move_no_centre(
+def test_updates_accumulate_and_doubtful_images_that_are_added_move_no_centre(
     copied_run: SortedRun, more: Path, tmp_path: Path
 ) -> None:
     """A centre is the mean of its original images and of those that were sure when added."""
     path = copied_run.out / "confidence.json"
     confidence = path.read_text()
     path.write_text(json.dumps({**json.loads(confidence), "unsure_below": 1.0, "temperature": 1.0}))
-    assert set(predict(copied_run.out, more, update=True, runtime=CPU).assignments.status) == {UNSURE}
+    new = predict(copied_run.out, more, update=True, runtime=CPU).assignments
+    assert {UNSURE} <= {*new.status.tolist()} <= {*DOUBTFUL_STATUSES}
     path.write_text(confidence)
     came_sure = [np.ones(N, dtype=bool), np.zeros(ADDED, dtype=bool)]
     oaks(tmp_path / "300", 5)
@@ -303,17 +305,18 @@ def test_updates_accumulate_and_images_added_as_unsure_move_no_centre(
         some_of_each(tmp_path / str(start), start)
         added = predict(copied_run.out, tmp_path / str(start), update=True, runtime=CPU)
         assert added.added == n
-        came_sure.append(added.assignments.status != UNSURE)
+        came_sure.append(~np.isin(added.assignments.status, DOUBTFUL_STATUSES))
         found = load_run(copied_run.out)
         np.testing.assert_array_equal(found.features[:-n], before.features)
         assert_means(found, np.concatenate(came_sure), found.assignments.category_id)
     a = found.assignments
-    assert (a.status[N : N + ADDED] != UNSURE).any()
+    assert np.isin(a.status[N : N + ADDED], ("known", "new")).any()
     assert came_sure[2].any()
     # Distances and statuses refer to the moved centres.
     np.testing.assert_allclose(a.distance, distances(found)[np.arange(len(a)), a.category_id], atol=1e-5)
     kinds = np.array([found.categories[j].kind for j in a.category_id])
     sure = np.where(a.confidence >= found.confidence.unsure_below, kinds, UNSURE)
+    sure = np.where(found.confidence.fits_nowhere(a.apart), OTHER, sure)
     np.testing.assert_array_equal(a.status, np.where([label is not None for label in a.labels], "labelled", sure))
     assert found.names == copied_run.run.names
     assert sum(category.size for category in found.categories) == len(found.features) == N + 3 * ADDED + 5
@@ -340,7 +343,7 @@ def test_centres_are_weighted_by_the_clusters_they_came_from(
     everything = np.ones(N + 4, dtype=bool)
     assert_means(before, everything, clusters)
     update = predict(tmp_path / "run", more, update=True, runtime=CPU).assignments
-    came_sure = np.concatenate([everything, update.status != UNSURE])
+    came_sure = np.concatenate([everything, ~np.isin(update.status, DOUBTFUL_STATUSES)])
     assert_means(load_run(tmp_path / "run"), came_sure, np.concatenate([clusters, update.category_id]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from support.stores import small_store
 from sortal.config import Contrast, Discovery, Recipe, Training
 from sortal.discovery import results
 from sortal.discovery.grouping.label_doubt import Doubts
+from sortal.discovery.grouping.outliers import OTHER_ABOVE
 from sortal.discovery.job import Job, Origin
 from sortal.discovery.results import Clusters
 from sortal.images.decoding import Quarantined
@@ -81,11 +83,14 @@ def gathered(
     trained: TrainingResult | None = None,
     held: NDArray[np.bool_] = NOBODY,
     x: NDArray[np.float32] = X,
+    apart: Sequence[float] = (0.0,) * 6,
     **settings: Any,
 ) -> Run:
     images = images or some_images()
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
-    clusters = Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head, agreement=AGREEMENT, overlap=OVERLAP)
+    clusters = Clusters(
+        of=CLUSTERS, centres=CENTRES, k=K, head=head, agreement=AGREEMENT, overlap=OVERLAP, apart=np.array(apart)
+    )
     job, contents = a_job(images, **settings), small_store(6, 8).digests
     return results.gather(
         job, a_backbone(), trained, images, contents, held, Doubts.none(len(images)), x, clusters, bad
@@ -138,6 +143,17 @@ def test_statuses_follow_confidence(unsure_below: float, of_the_fifth: str) -> N
     assert found.assignments.status.tolist() == ["labelled"] * 3 + ["known", of_the_fifth, "new"]
     assert found.confidence.unsure_below == unsure_below
     assert [category.unsure for category in found.categories] == [0, 0, int(of_the_fifth == "unsure")]
+
+
+def test_images_that_fit_nowhere_are_other_and_keep_the_nearest_category() -> None:
+    far, usual = 2 * OTHER_ABOVE, gathered()
+    found = gathered(apart=(far, 0, 0, OTHER_ABOVE, far, 0))
+    assert found.assignments.status.tolist() == ["labelled"] * 3 + ["known", "other", "new"]
+    assert found.confidence.other_above == OTHER_ABOVE
+    assert [category.other for category in found.categories] == [0, 0, 1]
+    np.testing.assert_array_equal(found.assignments.category_id, usual.assignments.category_id)
+    before = usual.assignments.confidence
+    np.testing.assert_array_equal(found.assignments.confidence, [*before[:4], 0.5 * before[4], before[5]])
 
 
 def test_the_truth_is_used_only_for_metrics() -> None:

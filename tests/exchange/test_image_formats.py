@@ -12,13 +12,15 @@ from support.exports import HOSTILE, HOSTILE_NAMES, HOW, PLAIN, UNSURE, a_run, a
 from sortal.exchange.export import export
 from sortal.exchange.image_formats import LONGEST_FILE_NAME, RESERVED, UniqueNames, safe
 from sortal.images.exported import utf8
-from sortal.runs.run import Run
+from sortal.runs.run import DOUBTFUL_STATUSES, Run
 
 
-def test_folders_keep_unsure_images_apart(tmp_path: Path) -> None:
-    export(a_run(tmp_path, UNSURE, names=("cat", "none", "new 1")), "folders", tmp_path / "out")
+def test_folders_keep_images_apart_that_may_not_belong_to_their_category(tmp_path: Path) -> None:
+    images = [*UNSURE, ("g.png", "cat", "other")]
+    export(a_run(tmp_path, images, names=("cat", "none", "new 1")), "folders", tmp_path / "out")
     sure = {"cat/a.png", "cat/b.png", "cat/a (2).png", "new 1/test_1.png", "new 1/d.png"}
-    assert files_below(tmp_path / "out") == {*sure, "index.csv", "unsure/cat/e.png", "unsure/new 1/f.png"}
+    aside = {"unsure/cat/e.png", "unsure/new 1/f.png", "other/cat/g.png"}
+    assert files_below(tmp_path / "out") == {*sure, *aside, "index.csv"}
     assert not (tmp_path / "out/none").exists(), "a category without images has no folder"
 
 
@@ -29,8 +31,9 @@ def test_the_index_of_folders_maps_each_image_to_its_original(hostile: Run, tmp_
     assert_rows(rows, hostile, file="source")
     for row, path in zip(rows, hostile.paths(), strict=True):
         assert content(tmp_path / "out" / row["file_name"]) == content(path)
-        assert row["file_name"].startswith("unsure/") == (row["status"] == "unsure")
-    sure = {row["category_id"]: row["file_name"].split("/")[0] for row in rows if row["status"] != "unsure"}
+        for status in DOUBTFUL_STATUSES:
+            assert row["file_name"].startswith(f"{status}/") == (row["status"] == status)
+    sure = {row["category_id"]: row["file_name"].split("/")[0] for row in rows if row["status"] in ("known", "new")}
     assert len({folder.lower() for folder in sure.values()}) == len(
         sure
     )  # one folder per category, even if case is ignored

@@ -18,7 +18,7 @@ from support.sample_run import as_sorted, sample_run
 from sortal.errors import InputError
 from sortal.exchange.export import export
 from sortal.images import datasets
-from sortal.images.exported import EXPORT_MARKER
+from sortal.images.exported import EXPORT_MARKER, labels_of, statements
 from sortal.images.reading import read_images
 from sortal.reviews.actions import Accept, Action, Grow, Move, Reject, Rename
 from sortal.runs.facts import ImageSource
@@ -162,6 +162,14 @@ def test_exported_folders_are_not_taken_for_classes(run: Run, home: Path, tmp_pa
     assert {"class 0", "elm", "new 2"} <= {*read_images(tmp_path / "sorted").classes}
     with pytest.raises(InputError, match="Only a folder that Sortal exported says which images were reviewed"):
         read_images(tmp_path / "sorted", folders="reviewed")
+
+
+def test_folders_of_images_aside_are_no_classes_unless_an_earlier_version_made_one() -> None:
+    rows = [{"file_name": f"{folder}/a.png", "category": "oak"} for folder in ("oak", "other/oak", "unsure/oak")]
+    files = ["oak/b.png", "other/oak/b.png", "unsure/oak/b.png", "other/b.png"]
+    assert labels_of(files, statements(rows)) == ["oak", None, None, None]
+    rows.append({"file_name": "other/a.png", "category": "other"})
+    assert labels_of(files[-1:], statements(rows)) == ["other"]
 
 
 def test_files_moved_by_hand_are_labelled_and_so_are_those_of_a_renamed_folder(run: Run, tmp_path: Path) -> None:

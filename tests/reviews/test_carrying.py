@@ -15,7 +15,7 @@ from support import tiny_folder as tiny
 from support.runtimes import CPU
 from support.tiny_folder import sort
 
-from sortal.discovery import stages
+from sortal.discovery import label_splits, stages
 from sortal.discovery.prediction import predict
 from sortal.errors import InputError
 from sortal.images.review_states import ReviewState
@@ -120,7 +120,7 @@ def test_decisions_hold_for_renamed_and_among_added_files(copied: Run, tmp_path:
 def test_reviewed_labels_never_calibrate_confidence(copied: Run, tmp_path: Path, monkeypatch: Any) -> None:
     found = note(copied, *(AcceptCategory(category=each.id) for each in copied.categories if each.kind == "known"))
     drawn: list[NDArray[np.bool_]] = []
-    held_out = stages.held_out
+    held_out = label_splits.held_out
 
     def noted(*given: Any) -> NDArray[np.bool_]:
         drawn.append(held_out(*given))

@@ -197,6 +197,29 @@ def test_single_images_are_a_random_sample_of_what_was_left_open() -> None:
     assert abs(np.corrcoef(sure[drawn], np.arange(100))[0, 1]) < 0.5  # 5 standard deviations
 
 
+def test_images_that_fit_nowhere_come_on_a_page_the_farthest_first_until_they_are_settled() -> None:
+    run = planted_run(*planted([40, 40]))
+    apart = np.zeros(80)
+    apart[[5, 9, 30]] = [3.0, 7.0, 4.0]
+    run = replace(
+        run,
+        assignments=replace(run.assignments, apart=apart),
+        confidence=replace(run.confidence, other_above=3.5),
+    )
+    guide, review = guided(run)
+    (question,) = asked(guide, review, "other")
+    assert (question.rows, question.images) == (((9, 30),), 2)
+    review.take(Accept(images=contents(run, np.array([9]))))
+    (question,) = asked(guide, review, "other")
+    assert question.rows == ((30,),)
+    review.take(Move(images=contents(run, np.array([30])), category=1 - int(run.assignments.category_id[30])))
+    assert asked(guide, review, "other") == []
+    lost = np.zeros(80, dtype=np.int8)
+    lost[9] = 1
+    (question,) = asked(Guide(run, lost=lost), Review(run), "other")
+    assert question.rows == ((30,),), "nobody is asked about a file that is gone"
+
+
 def test_nothing_is_asked_about_what_is_settled_or_empty(confused: tuple[Run, Ints]) -> None:
     run, _ = confused
     guide, review = guided(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,18 @@ def test_the_overview_adds_up(session: Session) -> None:
     assert found["states"]["confirmed"] == (a.category_id == 2).sum()
     assert sum(found["states"].values()) == found["images"] == 36
     assert [len(card["near"]) for card in found["categories"]] == [0, 0, 0, 0, 1, 1], "new ones are near a known one"
+
+
+def test_images_that_fit_nowhere_are_counted_until_they_are_settled(session: Session) -> None:
+    free = np.flatnonzero(session.run.assignments.status != "labelled")[:2]
+    session.run.assignments.apart[free] = 9.0
+    session.run = replace(session.run, confidence=replace(session.run.confidence, other_above=2.0))
+    session = replace(session)
+    assert sum(card["other"] for card in session.overview()["categories"]) == 2
+    assert session.images(free)["other"] == [1, 1]
+    session.decide(0, {"do": "accept", "rows": free[:1].tolist()})
+    assert sum(card["other"] for card in session.overview()["categories"]) == 1
+    assert session.images(free)["other"] == [0, 1]
 
 
 def test_an_image_is_near_categories_of_each_kind_and_not_itself(session: Session) -> None:

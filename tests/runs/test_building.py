@@ -46,6 +46,23 @@ def test_a_label_is_doubted_until_a_person_decides_or_its_category_is_the_sugges
     assert not found.doubt[found.status != "labelled"].any()
 
 
+def test_settled_images_are_never_other_and_what_is_other_counts_as_doubtful() -> None:
+    free = np.flatnonzero(RUN.assignments.status != "labelled")[:5]
+    states, apart = np.zeros(len(RUN.assignments), dtype=np.int64), np.zeros(len(RUN.assignments))
+    states[free], apart[free] = [*ReviewState], 3
+    apart[RUN.assignments.status == "labelled"] = 3
+    a = replace(RUN.assignments, reviewed=states, apart=apart)
+    confidence = replace(RUN.confidence, other_above=2.0)
+    found = assess(a, RUN.features, RUN.categories, RUN.centres, confidence, RUN.head)
+    kinds = {each.id: each.kind for each in RUN.categories}
+    own = [kinds[each] for each in found.category_id[free].tolist()]
+    assert found.status[free].tolist() == ["other", own[1], own[2], "other", own[4]]
+    assert (found.status == "other").sum() == 2
+    less = 0.5 * RUN.assignments.confidence[free]
+    np.testing.assert_array_equal(found.confidence[free], [less[0], 1, 1, less[3], less[4]])
+    assert "other" not in assess(a, RUN.features, RUN.categories, RUN.centres, RUN.confidence, RUN.head).status
+
+
 def test_the_digest_of_images_depends_on_their_contents_and_labels_only() -> None:
     a = RUN.assignments
     order = np.arange(len(a))[::-1]

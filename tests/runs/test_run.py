@@ -83,7 +83,7 @@ def test_hostile_names_are_unchanged_in_a_data_frame_and_escaped_in_html() -> No
     files = [str(row) for row in range(1300)]
     shown = repr(a_run(Path("photos-run"), files, labels=["x"] + [None] * 1299, of_categories="abc"))
     assert shown == (
-        "<Run: 1,300 images (1 labelled, 433 known, 433 new, 433 unsure) in 3 categories, 1 of them new; "
+        "<Run: 1,300 images (1 labelled, 433 known, 433 new, 433 unsure, 0 other) in 3 categories, 1 of them new; "
         f"{str(Path('photos-run/report.html'))!r}>"
     )
 

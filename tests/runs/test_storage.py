@@ -61,11 +61,11 @@ def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(t
     header = (wrote.folder / storage.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
     assert header == (
         '"file_name","label","truth","category","category_id","status","confidence","distance",'
-        '"next_category","next_category_id","next_distance","reviewed","group",'
+        '"next_category","next_category_id","next_distance","apart","reviewed","group",'
         '"doubt","suggested","suggested_id","folder","content"'
     )
     for row in raw_cells(wrote.folder / storage.ASSIGNMENTS):
-        kinds = [str, str, str, str, float, str, float, float, str, float, float, str]
+        kinds = [str, str, str, str, float, str, float, float, str, float, float, float, str]
         kinds += [float, float, str, float, float, str]
         assert [type(cell) for cell in row] == kinds
 
@@ -125,6 +125,21 @@ def test_doubt_in_labels_is_loaded_and_a_run_from_before_has_none(tmp_path: Path
         (tmp_path / storage.ASSIGNMENTS).write_bytes(tables.table([*(rows | {column: [cell] * 72}).items()]))
         with pytest.raises(InputError, match="is damaged"):
             load_run(tmp_path)
+
+
+def test_a_run_of_an_earlier_version_has_no_images_that_fit_nowhere(tmp_path: Path) -> None:
+    wrote = a_run(tmp_path, ["a", "b", "c"])
+    save_run(wrote)
+    for name, later in ((storage.ASSIGNMENTS, "apart"), (storage.CATEGORIES, "other")):
+        table = tables.read(tmp_path / name)
+        del table[later]
+        (tmp_path / name).write_bytes(tables.table([*table.items()]))
+    path = tmp_path / storage.CONFIDENCE
+    given = json.loads(path.read_text())
+    del given["other_above"]
+    path.write_text(json.dumps(given))
+    assert_same(wrote, load_run(tmp_path))
+    assert not load_run(tmp_path).confidence.fits_nowhere(np.array([1e9])).any()
 
 
 class Killed(BaseException):

@@ -84,9 +84,7 @@ PLAIN: list[Image_] = [
 UNSURE: list[Image_] = [*PLAIN, ("e.png", "cat", "unsure"), ("f.png", "new 1", "unsure")]
 
 
-TROUBLE = (
-    '../../x|<script>alert(1)</script>|=HYPERLINK("x")|CON|a/b|\u202egnp.exe|two\nlines\r\tand \x01|Cat|cat|unsure'
-)
+TROUBLE = '../../x|<script>x</script>|=HYPERLINK("x")|CON|a/b|\u202egnp.exe|two\nlines\r\tand \x01|Cat|cat|unsure|Other'
 
 
 HOSTILE_NAMES = (*TROUBLE.split("|"), NO_UTF8, "index.csv", "NA", "..", "n" * 300, ' name="x" & ]]> --> <!-- {')
@@ -97,8 +95,11 @@ FILE_NAMES = (
 )
 
 
+IN_TURN = ("known", "new", "labelled", "unsure", "other")
+
+
 HOSTILE: list[Image_] = [
-    *((f"{i}.png", name, ("known", "new", "labelled", "unsure")[i % 4]) for i, name in enumerate(HOSTILE_NAMES)),
+    *((f"{i}.png", name, IN_TURN[i % 5]) for i, name in enumerate(HOSTILE_NAMES)),
     *((name, "cat", "unsure" if name.endswith(".jpg") else "known") for name in FILE_NAMES.split("|")),
     *((name, "cat", "new") for name in (f"{'l' * 240}.png", f"{NO_UTF8}.png", "train/test/val.png")),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,7 +32,7 @@ from sortal.runs.facts import (
     TriedK,
 )
 from sortal.runs.projection import Mapper
-from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Candidate, Category, Run
 from sortal.system import cache
 
 Array: TypeAlias = NDArray[Any]
@@ -95,6 +95,7 @@ def sample_run(
         distance=distance,
         next_category_id=following,
         next_distance=next_distance,
+        apart=np.zeros(images),
         reviewed=np.zeros(images, dtype=np.int64),
         group=np.arange(images),
         doubt=np.zeros(images),
@@ -135,6 +136,16 @@ def doubted(run: Run, rows: Sequence[int], suggested: int, doubt: float = 0.9) -
     doubts, others = a.doubt.copy(), a.suggested_id.copy()
     doubts[numbers], others[numbers] = doubt - 0.01 * np.arange(len(rows)), suggested
     return replace(run, assignments=replace(a, doubt=doubts, suggested_id=others))
+
+
+def with_others(run: Run, apart: Mapping[int, float]) -> Run:
+    """Return the run with some unlabelled rows, given with how far apart they are, that fit nowhere."""
+    a, rows = run.assignments, [*apart]
+    status, values = a.status.copy(), a.apart.copy()
+    status[rows], values[rows] = OTHER, [*apart.values()]
+    a = replace(a, status=status, apart=values)
+    confidence = replace(run.confidence, other_above=min(apart.values()) / 2)
+    return replace(run, assignments=a, confidence=confidence, categories=describe(run.categories, a, run.centres))
 
 
 def by_hand() -> Run:

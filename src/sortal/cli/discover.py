@@ -205,11 +205,12 @@ def _print_result(run: "Run") -> None:
     print(f"k = {k.k}, {how}: {known} and {new:,} new.\n")
     few = len(run.categories) <= printing.TABLE_ROWS  # the known ones come first; among many, the largest
     ranked = sorted(run.categories, key=lambda each: (few and each.kind != "known", -each.size))
-    rows = []
+    rows, counts = [], ("labelled", "unsure", *(["other"] if any(each.other for each in ranked) else []))
     for each in ranked:
         cohesion = None if each.cohesion is None else f"{each.cohesion:.2f}"
-        rows.append((printing.name(each.name), each.kind, each.size, each.labelled, each.unsure, cohesion))
-    headings = ("Category", "Kind", "Images", "Labelled", "Unsure", "Cohesion")
+        numbers = (getattr(each, name) for name in counts)
+        rows.append((printing.name(each.name), each.kind, each.size, *numbers, cohesion))
+    headings = ("Category", "Kind", "Images", *map(str.capitalize, counts), "Cohesion")
     printing.print_table(headings, printing.abridge(rows, "more category", "more categories"))
     if count := len(run.assignments.labels_to_check):
         print(f"\n{plural(count, 'label')} to check: sortal review shows what each image looks like instead.")

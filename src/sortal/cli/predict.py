@@ -58,7 +58,8 @@ def predict(
     """Sort new images with an existing run, without training.
 
     Prints how many images belong to each category, known or new, and how many
-    are unsure; --csv writes the category and the confidence of each image.
+    are unsure or fit none (other); --csv writes the category and the confidence
+    of each image.
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     could not be read and were left out; 130 interrupted.
@@ -158,7 +159,9 @@ def print_forecast(p: "Forecast") -> None:
 def print_prediction(found: "Prediction", images: Sequence[Path], csv: Path | None) -> None:
     """Print how many images are in each category, what could not be read, and the next steps."""
     a = found.assignments
-    print(printing.counted(len(a), {each: int((a.status == each).sum()) for each in ("known", "new", "unsure")}))
+    print(
+        printing.counted(len(a), {each: int((a.status == each).sum()) for each in ("known", "new", "unsure", "other")})
+    )
     if len(a):
         print()
         _print_categories(found)
@@ -179,11 +182,10 @@ def print_prediction(found: "Prediction", images: Sequence[Path], csv: Path | No
 def _print_categories(found: "Prediction") -> None:
     """Print the categories that images were put into, the largest first."""
     a, by_id = found.assignments, {each.id: each for each in found.run.categories}
-    unsure = Counter(a.category_id[a.status == "unsure"].tolist())
+    unsure, other = (Counter(a.category_id[a.status == status].tolist()) for status in ("unsure", "other"))
     rows = [
-        (printing.name(by_id[own].name), by_id[own].kind, size, unsure[own])
+        (printing.name(by_id[own].name), by_id[own].kind, size, unsure[own], *([other[own]] if other else []))
         for own, size in Counter(a.category_id.tolist()).most_common()
     ]
-    printing.print_table(
-        ("Category", "Kind", "Images", "Unsure"), printing.abridge(rows, "more category", "more categories")
-    )
+    headings = ("Category", "Kind", "Images", "Unsure", *(["Other"] if other else []))
+    printing.print_table(headings, printing.abridge(rows, "more category", "more categories"))

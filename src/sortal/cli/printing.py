@@ -107,9 +107,10 @@ def print_unreadable(files: "Sequence[Quarantined]") -> None:
 
 
 def counted(images: int, statuses: "dict[str, int]", moments: int | None = None) -> str:
-    """Return how many images there are, of how many moments if there are fewer, and how many of each status."""
+    """Return how many images there are, of how many moments if fewer, and how many of each status; other if any is."""
     of = f", {plural(moments, 'moment')}" if moments is not None and moments < images else ""
-    return f"{plural(images, 'image')}{of}: {', '.join(f'{count:,} {status}' for status, count in statuses.items())}."
+    parts = (f"{count:,} {status}" for status, count in statuses.items() if count or status != "other")
+    return f"{plural(images, 'image')}{of}: {', '.join(parts)}."
 
 
 def disk_space(needed: int, free: int) -> str:

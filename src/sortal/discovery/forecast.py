@@ -19,6 +19,7 @@ from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, Granularity, Me
 from sortal.discovery import defaults, stages
 from sortal.discovery.grouping.rounds import epochs_of_rounds
 from sortal.discovery.job import Job
+from sortal.discovery.label_splits import held_out
 from sortal.discovery.pipeline import stages_of
 from sortal.discovery.rates import Measurements, measure, measure_step
 from sortal.discovery.sampling import TABLE_BYTES, learned_part, remedies
@@ -145,7 +146,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         labelled=int(whole.images.labelled.sum()),
         unlabelled=int(whole.images.unlabelled.sum()),
         classes=len(known),
-        held_out=int(stages.held_out(job.images, np.arange(n), settings, np.ones(n, dtype=bool)).sum()),
+        held_out=int(held_out(job.images, np.arange(n), settings, np.ones(n, dtype=bool)).sum()),
         k=settings.k,
         granularity=settings.granularity,
         method=settings.method,

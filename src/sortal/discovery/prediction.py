@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sortal.clustering.tsne import mapper
 from sortal.discovery import results
+from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import folders_in
 from sortal.discovery.reviewing.advice import compare
 from sortal.discovery.streaming import pixels_of
@@ -28,10 +29,11 @@ from sortal.runs.building import assess, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
-from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
+from sortal.runs.run import DOUBTFUL_STATUSES, MODEL, REPORT, Assignments, Run, columns_of
 from sortal.runs.storage import check_features
 from sortal.system import csv_tables
 from sortal.system.csv_tables import Column
+from sortal.system.distributed import alone
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime, shown
 from sortal.web.report import report
@@ -118,7 +120,8 @@ def _predict(
         read, store = select_readable(read, store)
         backbone, precision = load_backbone(str(found.folder / f"{MODEL}.json")), found.facts.precision
         x = extract(backbone, store, normalise=True, folder=found.cache, precision=precision, runtime=runtime)
-        blank = unassigned(read, store.digests, folder=len(found.facts.images))
+        apart = apartness(x, alone(runtime.device), reference=found.features)
+        blank = replace(unassigned(read, store.digests, folder=len(found.facts.images)), apart=apart)
         new = assess(blank, x, found.categories, found.centres, found.confidence, found.head, reassign=True)
         if not update:
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
@@ -152,7 +155,7 @@ def add_images(
     `options` are those of the command that repeats this.
     """
     before = np.array([category.weight for category in found.categories], dtype=np.int64)
-    sure = new.status != UNSURE
+    sure = ~np.isin(new.status, DOUBTFUL_STATUSES)
     rows = rows_of(found.categories, new.category_id[sure])
     centres, weights = results.add_to_means(found.centres, before, rows, x[sure])
     features = np.concatenate([np.asarray(found.features), x])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import sortal
 from sortal.discovery.grouping.label_doubt import Doubts
+from sortal.discovery.grouping.outliers import OTHER_ABOVE
 from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
@@ -41,6 +42,7 @@ class Clusters:
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
     agreement: Floats | None = None  # (n,) with repeated clustering, where it can be repeated
     overlap: Floats | None = None  # (k,) with clusters of other training runs, where there were any
+    apart: Floats  # (n,) how far each image is from similar ones
     moments: Moments | None = None  # of the images; None if each is its own
 
 
@@ -76,6 +78,7 @@ def gather(
         overlap=clusters.overlap,
         head=clusters.head,
     )
+    confidence = replace(confidence, other_above=OTHER_ABOVE)
     blank = named_at_source(job, images, unassigned(images, contents))
     if clusters.moments is not None:
         blank = replace(blank, group=clusters.moments.of)
@@ -84,6 +87,7 @@ def gather(
         blank,
         category_id=ids_of(categories, placed),
         reviewed=review.states,
+        apart=clusters.apart,
         doubt=doubted.doubt,
         suggested_id=ids_of(categories, suggested),
     )

@@ -9,16 +9,18 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.config import Discovery, Rounds
+from sortal.config import Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.bursts import describe_bursts, find_moments
 from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_of
 from sortal.discovery.grouping.granularity import granular_k
 from sortal.discovery.grouping.label_doubt import VERY_DOUBTFUL, Doubts, doubts, untrusted
+from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
+from sortal.discovery.label_splits import held_out, set_aside
 from sortal.discovery.results import Clusters
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
@@ -35,7 +37,7 @@ from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import contents_of
-from sortal.runs.confidence import ENOUGH, Features
+from sortal.runs.confidence import Features
 from sortal.runs.facts import KChoice
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system import cache
@@ -47,7 +49,6 @@ from sortal.system.resources import free_disk
 from sortal.system.temporary import temporary_folder
 from sortal.system.text import plural
 
-MOST_HELD_OUT = 1000  # labelled images at most to calibrate on
 DISK_SHARE = 0.5  # share of the free disk space that tokens may take
 KEPT_SHARE = 0.1  # share of the free memory of the device that tokens of centre crops may take between rounds
 
@@ -242,51 +243,6 @@ def _without_doubtful(
     return replace(inputs, held=held, counted=to_learn.select(moments.first), to_learn=to_learn), found
 
 
-def held_out(
-    images: ImageSet, order: NDArray[np.int64], settings: Discovery, among: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Draw the labelled images (n,) whose labels are held out for calibration: a share of each class.
-
-    Rows are drawn in this order (n,), which must not depend on file names, and only from the mask `among` (n,): labels
-    that people gave to what a run showed them are not a fair sample of a class. Of few labelled images a smaller share
-    is held out, down to none, as they serve training better.
-    """
-    generator = np.random.default_rng(settings.seed)
-    of = [order[(images.labels[order] == label) & among[order]] for label in images.known]
-    n = sum(map(len, of))
-    count = settings.held_out * n
-    drawn = [
-        generator.choice(rows, size=size, replace=False)
-        for rows, size in zip(of, _shares(int(min(count, 2 * count - ENOUGH)), list(map(len, of))), strict=True)
-    ]
-    held = np.zeros(len(images), dtype=bool)
-    held[generator.permutation(np.concatenate([np.zeros(0, dtype=np.int64), *drawn]))[:MOST_HELD_OUT]] = True
-    return held
-
-
-def _shares(count: int, sizes: Sequence[int]) -> list[int]:
-    """Divide a count among classes in proportion to their sizes, by largest remainders; each class keeps an image."""
-    quotas = [max(count, 0) * size / max(sum(sizes), 1) for size in sizes]
-    found = [int(quota) for quota in quotas]
-    by_remainder = sorted(range(len(sizes)), key=lambda row: found[row] - quotas[row])
-    for row in by_remainder[: max(count, 0) - sum(found)]:
-        found[row] += 1
-    return [min(each, max(size - 1, 0)) for each, size in zip(found, sizes, strict=True)]
-
-
-def set_aside(images: ImageSet, confirmed: NDArray[np.bool_], order: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
-    """Draw half of the images of each class that were `confirmed` (n,) in a review; learning does not see their labels.
-
-    People confirm what a run is sure of. If all of that were labelled, only difficult images would be left unlabelled,
-    and would look like classes of their own. Rows are drawn in this order (n,).
-    """
-    generator, drawn = np.random.default_rng(seed), np.zeros(len(images), dtype=bool)
-    for label in images.known:
-        rows = order[(images.labels[order] == label) & confirmed[order]]
-        drawn[generator.choice(rows, size=len(rows) // 2, replace=False)] = True
-    return drawn
-
-
 def _extractor(job: Job, backbone: Backbone, store: PixelStore) -> Callable[[Runtime], Features]:
     """Return a function that computes the features (n, d) of the images with the backbone as it is then."""
     kept = None  # Sortal's own method computes features after each round, with the same trunk
@@ -366,6 +322,7 @@ def _clusters(job: Job, rows: Rows, inputs: _Inputs, k: KChoice, learned: Learni
         agreement=None if agreement is None else agreement[moments.of],
         overlap=overlap,
         moments=moments,
+        apart=apartness(rows.x, job.processes)[moments.of],
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import Job
 from sortal.discovery.results import named_at_source, sources_of, with_images
 from sortal.discovery.stages import SortingResult, Stages
@@ -98,7 +99,8 @@ def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> Pi
     if run.facts.settings.learn_on is not None:
         detail = next(each for each in report.DETAILS if len(run.categories) <= each.most)
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
-        shown = np.isin(np.arange(len(images)), [row for card in cards for row in (*card.typical, *card.doubtful)])
+        rows = [row for card in cards for row in (*card.typical, *card.doubtful)]
+        shown = np.isin(np.arange(len(images)), [*rows, *summary.farthest(run)])
     now = pack(images.select(shown), folder, settings=settings, runtime=runtime)
     differ = np.flatnonzero(shown)[now.digests != contents[shown]].tolist()
     if differ:
@@ -280,6 +282,7 @@ def _assigned(job: Job, run: Run, a: Assignments, images: ImageSet, read: _Rest)
     gone = np.isin(images.labels, [images.classes.index(name) for name in lost])
     images = replace(images, labels=np.where(gone, -1, images.labels))
     blank = named_at_source(job, images, unassigned(images, read.contents))
+    blank = replace(blank, apart=apartness(read.x, job.processes, reference=run.features))
     predicted = assess(blank, read.x, run.categories, run.centres, run.confidence, run.head, reassign=True).category_id
     own = review.kept_away(rows_of(run.categories, predicted), run.categories, read.x, run.centres)
     category = ids_of(run.categories, own)

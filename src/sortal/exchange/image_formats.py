@@ -12,9 +12,8 @@ from unicodedata import category, normalize
 
 from sortal.errors import NO_SPACE, InputError, Remedy
 from sortal.exchange.format import LeftOut, Request, is_there, visit, write_json
-from sortal.images.exported import FIFTYONE_ATTRIBUTES, INDEX_COLUMNS, INDEX_TABLE, UNSURE_FOLDER, ExportedRow, utf8
+from sortal.images.exported import ASIDE_FOLDERS, FIFTYONE_ATTRIBUTES, INDEX_COLUMNS, INDEX_TABLE, ExportedRow, utf8
 from sortal.images.originals import ChangedError, digest_of
-from sortal.runs.run import UNSURE
 from sortal.system.csv_tables import record_columns, table
 from sortal.system.files import write_atomically
 from sortal.system.regular_files import NotAFileError, open_regular
@@ -36,13 +35,13 @@ RESERVED = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9\u00b9\u0
 
 
 def by_category(request: Request) -> LeftOut:
-    """Write CATEGORY/FILE for sure images, unsure/CATEGORY/FILE for the others, and an index."""
-    top = UniqueNames(UNSURE_FOLDER, INDEX_TABLE)
+    """Write CATEGORY/FILE for sure images, unsure/CATEGORY/FILE and other/CATEGORY/FILE for the rest, and an index."""
+    top = UniqueNames(*ASIDE_FOLDERS, INDEX_TABLE)
     folders = {category: top.folder(name) for category, name in request.run.names.items()}
     files: dict[str, UniqueNames] = {}
 
     def path(row: ExportedRow) -> str:
-        folder = f"{UNSURE_FOLDER}/" * (row.status == UNSURE) + folders[row.category_id]
+        folder = f"{row.status}/" * (row.status in ASIDE_FOLDERS) + folders[row.category_id]
         return f"{folder}/{files.setdefault(folder, UniqueNames()).file(row.file_name)}"
 
     placed, left = _place(request, path)

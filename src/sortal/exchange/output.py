@@ -13,7 +13,7 @@ from sortal.system.files import same_file, writing
 from sortal.system.publishing import holding, publishing
 from sortal.system.temporary import sweep
 
-OTHER = Remedy("choose another", out=...)
+OTHER_PLACE = Remedy("choose another", out=...)
 
 
 @contextmanager
@@ -74,9 +74,9 @@ def _check_folder(out: Path, run: Run, rows: Sequence[ExportedRow], name: str, f
         return False
     if not force:
         replace = Remedy("replace an earlier export", force=True)
-        raise InputError(f"The folder {place} must be new or empty.", OTHER, replace)
+        raise InputError(f"The folder {place} must be new or empty.", OTHER_PLACE, replace)
     if not (out / EXPORT_MARKER).is_file():
-        raise InputError(f"The folder {place} was not written by an export, so it is not replaced.", OTHER)
+        raise InputError(f"The folder {place} was not written by an export, so it is not replaced.", OTHER_PLACE)
     return True
 
 
@@ -85,7 +85,7 @@ def _check_file(out: Path, rows: Sequence[ExportedRow], name: str, force: bool) 
     if out.is_dir():
         raise InputError(f"The format {name} is one file, got {place}, which is a folder. Choose a file in it.")
     if not force:
-        raise InputError(f"The file {place} already exists.", OTHER, Remedy("replace it", force=True))
+        raise InputError(f"The file {place} already exists.", OTHER_PLACE, Remedy("replace it", force=True))
     if any(same_file(out, Path(row.path)) for row in rows if row.path):
         raise InputError(f"The file {place} is one of the run's images, which are never replaced. Choose another.")
 

@@ -154,7 +154,7 @@ def statements(rows: Sequence[Mapping[str, object]]) -> list[Statement]:
 
 EXPORT_MARKER = ".sortal-export.json"  # says that a folder is an export, and in which format; hidden from other tools
 INDEX_TABLE = "index.csv"  # of the format `folders`: what each file is
-UNSURE_FOLDER = "unsure"  # its folder of images that the run is not sure of
+ASIDE_FOLDERS = ("unsure", "other")  # its folders of images that may not belong to their category, by status
 BY_CATEGORY = "folders"  # the format whose folders are categories
 NO_LABELS = Remedy("read it without labels", folders="ignore")
 
@@ -204,7 +204,8 @@ def labels_of(files: Sequence[str], index: Sequence[Statement]) -> list[str | No
         folder = posixpath.dirname(file)
         if file in given:
             return given[file]
-        if not folder or folder.partition("/")[0] == UNSURE_FOLDER:
+        top = folder.partition("/")[0]
+        if not folder or (top in ASIDE_FOLDERS and top not in category_of):  # of earlier versions, other/ is a category
             return None
         return category_of.get(folder, normalize("NFC", posixpath.basename(folder)))
 

@@ -38,7 +38,7 @@ RIVALS = 20  # categories that two parts are compared among
 LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
-QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label"]
+QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other"]
 
 
 class Advisor(Protocol):
@@ -95,7 +95,7 @@ class Guide:
         found = [*self._growing(review, sure, free), *self._pages(review, sure, free)]
         best = max((each.worth for each in found), default=1.0)
         found += [*self._merges(review, free, best), *self._splits(review, sure, free), *self._audits(review)]
-        found += self._labels(review)
+        found += [*self._labels(review), *self._others(review)]
         return sorted(found, key=lambda each: -each.worth)
 
     def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
@@ -182,6 +182,15 @@ class Guide:
             worth = (1 + TEACHES) / (LOOK + ANSWER)
             found.append(Question(kind="image", categories=(), rows=(drawn,), images=len(rest), worth=worth))
         return found
+
+    def _others(self, review: Review) -> list[Question]:
+        """Ask about a page of images that fit no category, those farthest from all others first."""
+        rows = self._there(np.flatnonzero(review.other))
+        if not len(rows):
+            return []
+        page = rows[np.argsort(-self.run.assignments.apart[rows], kind="stable")[:PAGE_IMAGES]]
+        worth = len(page) / (len(page) * LOOK + ANSWER + 2 * HAND + MARKING)
+        return [Question(kind="other", categories=(), rows=(tuple(page.tolist()),), images=len(rows), worth=worth)]
 
     def _merges(
         self, review: Review, free: dict[int, Ints], best: float, *, least: float = MERGE_LIKELY

@@ -154,9 +154,9 @@ class Session:
     def _describe(self) -> dict[str, Any]:
         review, members = self._review, rows_by(self._review.category)
         categories, centres = [*review.categories.values()], review.centres([*review.categories])
-        cards, settled, sure = [], review.settled, self._sure()
+        cards, settled, other, sure = [], review.settled, review.other, self._sure()
         for own, centre, near in zip(categories, centres, self._nearest("known", centres), strict=True):
-            card = self._card(own, members.get(own.id, NO_ROWS), centre, settled, sure)
+            card = self._card(own, members.get(own.id, NO_ROWS), centre, settled, other, sure)
             cards.append({**card, "near": near[:1] if own.kind == NEW else []})
         words = words_of(review.reviewed)
         return {
@@ -332,6 +332,7 @@ class Session:
             "confidence": np.round(self._sure()[rows], 3).tolist(),
             "reviewed": review.reviewed[rows].tolist(),
             "labelled": (a.status[rows] == LABELLED).astype(int).tolist(),
+            "other": review.other[rows].astype(int).tolist(),
             "lost": self.originals.state[rows].tolist(),
         }
 
@@ -339,9 +340,15 @@ class Session:
         return readable(self.run.assignments.files[row])
 
     def _card(
-        self, own: ReviewedCategory, rows: Ints, centre: Floats, settled: NDArray[np.bool_], sure: Floats
+        self,
+        own: ReviewedCategory,
+        rows: Ints,
+        centre: Floats,
+        settled: NDArray[np.bool_],
+        other: NDArray[np.bool_],
+        sure: Floats,
     ) -> dict[str, Any]:
-        """Describe a category with these rows; `settled` (n,) and `sure` (n,) are of all images."""
+        """Describe a category with these rows; `settled`, `other` and `sure` (n,) are of all images."""
         open_ = sure[rows[~settled[rows]]]
         there = rows[self.originals.state[rows] == 0]
         nearest = nearest_first(self.run.features, there, centre)[:CARD_IMAGES]
@@ -353,7 +360,8 @@ class Session:
             "size": len(rows),
             "labelled": int((self.run.assignments.status[rows] == LABELLED).sum()),
             "settled": int(settled[rows].sum()),
-            "unsure": int((open_ < self.run.confidence.unsure_below).sum()),
+            "unsure": int((sure[rows[~settled[rows] & ~other[rows]]] < self.run.confidence.unsure_below).sum()),
+            "other": int(other[rows].sum()),
             "confidence": round(float(open_.mean()), 3) if len(open_) else None,
             "typical": nearest.tolist(),
             "lost": len(rows) - len(there),

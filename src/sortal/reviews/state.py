@@ -126,6 +126,11 @@ class State:
         return found
 
     @property
+    def other(self) -> NDArray[np.bool_]:
+        """The mask (n,) of images that fit no category and are not settled."""
+        return self.base.confidence.fits_nowhere(self.base.assignments.apart) & ~self.settled
+
+    @property
     def unseen(self) -> NDArray[np.bool_]:
         """The mask (n,) of images that were accepted unseen."""
         return np.equal(self.reviewed, ReviewState.UNSEEN)

@@ -15,7 +15,7 @@ from sortal.runs.categories import describe, find_candidates, ids_of, known_mask
 from sortal.runs.confidence import Confidence, Features, place
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import KChoice, RunFacts
-from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Category, Run
 
 
 def build_run(
@@ -72,6 +72,7 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
         distance=np.zeros(n),
         next_category_id=np.full(n, -1),
         next_distance=np.zeros(n),
+        apart=np.zeros(n),
         reviewed=np.zeros(n, dtype=np.int64),
         group=np.arange(n),
         doubt=np.zeros(n),
@@ -92,21 +93,23 @@ def assess(
     """Compute status, confidence and distances of images; `reassign` first moves each to its most likely category.
 
     An image that a person has seen and decided on has a confidence of 1. One that was decided on, seen or not, is never
-    unsure, and its label is not doubted any more.
+    unsure or other, and its label is not doubted any more. One that is other has less than the confidence below which
+    images are unsure.
     """
     own = None if reassign else rows_of(categories, assignments.category_id)
     placement = place(x, centres, confidence.temperature, row=own, head=head)
     known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)
-    sure = np.where(labelled | assignments.seen, 1.0, confidence.of(placement))
+    sure, apart = confidence.of(placement), confidence.fits_nowhere(assignments.apart)
+    sure = np.where(labelled | assignments.seen, 1.0, np.where(apart, confidence.unsure_below * sure, sure))
     kind = np.where(known[placement.row], KNOWN, NEW)
-    decided = assignments.settled | (sure >= confidence.unsure_below)
+    guess = np.where(apart, OTHER, np.where(sure >= confidence.unsure_below, kind, UNSURE))
     own_id, suggested = ids_of(categories, placement.row), assignments.suggested_id
     doubted = labelled & ~assignments.settled & (suggested != own_id)
     doubted &= np.isin(suggested, [each.id for each in categories])  # it may have been merged
     return replace(
         assignments,
         category_id=own_id,
-        status=np.where(labelled, LABELLED, np.where(decided, kind, UNSURE)),
+        status=np.where(labelled, LABELLED, np.where(assignments.settled, kind, guess)),
         confidence=sure,
         distance=placement.distance,
         next_category_id=ids_of(categories, placement.next_row),

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.runs.confidence import Confidence, Features, Floats, Ints
-from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category
+from sortal.runs.run import DOUBTFUL_STATUSES, KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Candidate, Category
 
 TYPICAL_FILES = 12  # files that are named for each category
-BEYOND = 1.0  # standard deviations beyond the usual distance at which an unsure image may belong to a candidate
+BEYOND = 1.0  # standard deviations beyond the usual distance at which a doubtful image may belong to a candidate
 CANDIDATE_SPREAD = 1.75  # times the usual distance to a centre: the mean distance between images of one category
 SMALLEST_CANDIDATE = 3  # images of a candidate
 MOST_CANDIDATE_IMAGES = 5000  # images that are compared with each other; of more, the farthest
@@ -41,7 +41,9 @@ def is_generated(name: str) -> bool:
 def describe(categories: Sequence[Category], a: Assignments, centres: Features) -> tuple[Category, ...]:
     """Complete categories by what follows from their images and centres (k, d): sizes, cohesion, typical files."""
     own, k = rows_of(categories, a.category_id), len(centres)
-    labelled, unsure = (np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE))
+    labelled, unsure, other = (
+        np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE, OTHER)
+    )
     tight = cohesion(own, a.distance, centres)
     known = np.flatnonzero(known_mask(categories))
     among = centres[known].astype(np.float64)
@@ -54,6 +56,7 @@ def describe(categories: Sequence[Category], a: Assignments, centres: Features) 
             size=len(rows),
             labelled=labelled[j],
             unsure=unsure[j],
+            other=other[j],
             cohesion=round(float(tight[j]), 6) if len(rows) else None,
             nearest_known_id=nearest[j],
             typical=tuple(a.files[row] for row in one_of_each(rows, a.group)[:TYPICAL_FILES]),
@@ -79,8 +82,8 @@ def cohesion(row: Ints, distance: Floats, centres: Features) -> Floats:
 
 
 def typicality(a: Assignments) -> Ints:
-    """Rank images (n,), the most typical first: sure ones, nearest to their centre first, then unsure ones by doubt."""
-    unsure = a.status == UNSURE
+    """Rank images (n,), the most typical first: sure ones, nearest to their centre first, then the others by doubt."""
+    unsure = np.isin(a.status, DOUBTFUL_STATUSES)
     rank = np.empty(len(a), dtype=np.int64)
     rank[np.lexsort((a.distance, np.where(unsure, -a.confidence, 0.0), unsure))] = np.arange(len(a))
     return rank
@@ -96,7 +99,7 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Group added images that are far from every centre and near each other; `x` is (n, d), `centres` (k, d)."""
     beyond = confidence.beyond(rows_of(categories, a.category_id), a.distance)
-    rows = np.flatnonzero((a.folders > 0) & (a.status == UNSURE) & (beyond > BEYOND))
+    rows = np.flatnonzero((a.folders > 0) & np.isin(a.status, DOUBTFUL_STATUSES) & (beyond > BEYOND))
     if len(rows) > MOST_CANDIDATE_IMAGES:
         rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST_CANDIDATE_IMAGES]])
     if len(rows) < SMALLEST_CANDIDATE:

@@ -11,7 +11,8 @@ Buhmann, Neural Computation 2004), so the share that does is a factor of the con
 border move anyway and have a low probability, so the share is weighted by it. Nor does a network
 that was trained differently find such a category again, so the overlap with its most similar category limits the mean
 confidence: the probability is raised to a power, which lowers small probabilities most. Finally, an image unlike all
-others is recognised by its unusual distance from its centre.
+others is recognised by its unusual distance from its centre. One that is far from its nearest images, too, by the
+standard of the collection, fits no category.
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Confidence:
-    """The parameters that turn distances into confidence, and the threshold below which an image is unsure."""
+    """The parameters that turn distances into confidence, and the thresholds of the statuses unsure and other."""
 
     temperature: float
     held_out: int  # labelled images it was calibrated on
@@ -55,11 +56,16 @@ class Confidence:
     deviation: Floats  # (k,) its standard deviation
     stability: Floats | None = None  # (k,) share of a category's images that stay together when clustered again
     exponent: Floats | None = None  # (k,) power of the probability; above 1 where another training run disagrees
+    other_above: float | None = None  # how far apart from similar images one is that fits no category; None: none is
 
     @property
     def calibrated(self) -> bool:
         """Whether enough images were held out for a confidence of 80% to mean that four out of five are right."""
         return self.held_out >= ENOUGH
+
+    def fits_nowhere(self, apart: Floats) -> NDArray[np.bool_]:
+        """Return the mask (n,) of images that fit no category, given how far apart they are from similar ones."""
+        return apart > (np.inf if self.other_above is None else self.other_above)
 
     def of(self, placement: Placement) -> Floats:
         """Return the confidence (n,): the probability, less in unstable categories and for distant images."""

@@ -27,7 +27,8 @@ LABEL_TO_CHECK = 0.3  # doubt above which people are asked to check a label
 LAST_ID = 2**62  # of a category: arrays hold what follows it, too
 
 CategoryKind = Literal["known", "new"]
-LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")
+LABELLED, KNOWN, NEW, UNSURE, OTHER = STATUSES = ("labelled", "known", "new", "unsure", "other")
+DOUBTFUL_STATUSES = (UNSURE, OTHER)  # of images that may not belong to their category
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +46,7 @@ class Assignments:
     distance: NDArray[np.float64]  # (n,) to the centre of the own category
     next_category_id: NDArray[np.int64]  # (n,) the most likely of the others; −1 without another category
     next_distance: NDArray[np.float64]  # (n,) to its centre; NaN without another category
+    apart: NDArray[np.float64]  # (n,) how much farther from similar images than is usual; 0 is usual
     reviewed: NDArray[np.int64]  # (n,) the ReviewState of each
     group: NDArray[np.int64]  # (n,) shared by images of the same moment, from 0
 
@@ -106,12 +108,13 @@ class Category:
     kind: CategoryKind
     former: tuple[str, ...] = ()  # other names of its class, in labels that were given before it was renamed or merged
     weight: int = 0  # images that its centre is the mean of
-    size: int = 0  # images, labelled and unsure ones included
+    size: int = 0  # images of every status
     labelled: int = 0
     unsure: int = 0
+    other: int = 0
     cohesion: float | None = None  # 1: its images are all alike; 0: as varied as all images; None without images
     nearest_known_id: int | None = None  # id of the known category whose centre is nearest, itself excepted
-    typical: tuple[str, ...] = ()  # files, the most typical first: sure ones nearest to the centre, then unsure ones
+    typical: tuple[str, ...] = ()  # files, the most typical first: sure ones nearest to the centre, then the others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,6 +290,7 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("next_category", [names.get(i) for i in a.next_category_id.tolist()]),
         ("next_category_id", a.next_category_id),
         ("next_distance", a.next_distance),
+        ("apart", a.apart),
         ("reviewed", words_of(a.reviewed)),
         ("group", a.group),
         ("doubt", a.doubt),

@@ -41,8 +41,9 @@ WAIT = 10.0  # seconds that a reader waits for a writer to finish
 LISTS, TEXTS, NUMBERS = (
     ("typical", "former"),
     ("name", "kind"),
-    ("size", "labelled", "unsure", "cohesion", "nearest_known_id"),
+    ("size", "labelled", "unsure", "other", "cohesion", "nearest_known_id"),
 )
+LATER_COLUMNS = {"other": "0", "apart": "0"}  # which earlier versions did not write, with what every cell is then
 WEIGHT, CENTRE = "centre_images", "centre"
 CANDIDATE = ("candidate", "file_name", "folder", "nearest", "nearest_id")  # columns of CANDIDATES, a row per file
 
@@ -277,11 +278,13 @@ def _naming(place: Path, name: str) -> Iterator[None]:
 
 
 def _read_table(path: Path, *columns: str) -> dict[str, list[str]]:
-    """Read a table that must have these columns."""
+    """Read a table that must have these columns, but for those that earlier versions did not write."""
     try:
         found = tables.read(path)
     except csv.Error as error:
         raise ValueError(f"it cannot be read as a table: {error}") from error
+    length = len(next(iter(found.values()), []))
+    found = {name: [cell] * length for name, cell in LATER_COLUMNS.items() if name in columns} | found
     if missing := [name for name in columns if name not in found]:
         raise ValueError(f"the column {missing[0]} is missing")
     return found
@@ -296,7 +299,7 @@ def _integers(cells: Sequence[str]) -> Ints:
 
 
 def _read_assignments(path: Path, sources: int) -> Assignments:
-    numbers = ("confidence", "distance", "next_distance")
+    numbers = ("confidence", "distance", "next_distance", "apart")
     texts = ("file_name", "label", "status", "reviewed", "content")
     table = _read_table(path, *texts, "folder", "category_id", "next_category_id", *numbers)
     folders, none = _integers(table["folder"]), [""] * len(table["file_name"])

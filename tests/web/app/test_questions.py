@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from support.browsing import Open, press, says
 from support.reviews import WORDS, Client, saved_run, serving, session_of
-from support.sample_run import doubted
+from support.sample_run import doubted, with_others
 
 from sortal.images.review_states import ReviewState
 from sortal.reviews.loading import load_run, save_run
@@ -177,8 +178,6 @@ def test_a_local_model_suggests_names_without_a_network(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("open_clip")
-    from dataclasses import replace
-
     from support.tiny_image_text import tiny_model
 
     from sortal.discovery.reviewing.advice import advise
@@ -267,6 +266,40 @@ def test_a_wrong_label_is_corrected_by_one_key(tmp_path: Path, opened: Open) -> 
 def _asked(page: Page, question: str) -> None:
     page.wait_for_function("text => document.querySelector('.question h1')?.textContent.startsWith(text)", arg=question)
     page.wait_for_selector(".answers")
+
+
+def _go_to_others(page: Page) -> None:
+    """Go to the overview, and from there to the question about images that fit nowhere."""
+    press(page, "h")
+    page.wait_for_selector(".queue a")
+    asked = "async () => (await (await import('/static/review/state.js')).get('/api/queue')).items"
+    place = [each["kind"] for each in page.evaluate(asked)].index("other")
+    page.evaluate("place => { location.hash = `#/next/${place}`; }", place)
+    _asked(page, "Do any of these fit?")
+
+
+def test_images_that_fit_nowhere_are_confirmed_or_set_aside(tmp_path: Path, opened: Open) -> None:
+    plain = planted(tmp_path / "plain")
+    first, second, third = np.flatnonzero(plain.assignments.status != "labelled")[[0, 5, 9]].tolist()
+    run = replace(with_others(plain, {first: 3.0, second: 5.0, third: 4.0}), folder=tmp_path / "run")
+    save_run(run)
+    with serving(session_of(load_run(run.folder, raw=True))) as client:
+        page = opened(client)
+        _go_to_others(page)
+        page.wait_for_selector(".cell img")
+        rows = page.eval_on_selector_all(".cell", "cells => cells.map((cell) => Number(cell.dataset.row))")
+        assert rows == [second, third, first], "the farthest first"
+        page.locator(".cell").nth(1).click()
+        press(page, "c")
+        says(page, "Confirmed")
+        _go_to_others(page)
+        press(page, "n")
+        says(page, "'fits nowhere'")
+    found = load_run(run.folder)
+    aside = {each.id for each in found.categories if each.name == "fits nowhere"}
+    assert {*found.assignments.category_id[[first, second]].tolist()} == aside
+    assert found.assignments.reviewed[third] == ReviewState.CONFIRMED
+    assert "other" not in found.assignments.status
 
 
 def test_a_mixed_category_is_split_in_three_gestures(tmp_path: Path, opened: Open) -> None:

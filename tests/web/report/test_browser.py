@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from support.browsing import Open
-from support.sample_run import HOSTILE, QUICK, sample_run
+from support.sample_run import HOSTILE, QUICK, sample_run, with_others
 from support.stores import same_store, small_store
 
 from sortal.images.decoding import Quarantined
@@ -31,6 +31,7 @@ def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a report of 40 categories, the first 25 known; category 3 has 80 images, and category 39 has none."""
     category = np.concatenate([np.arange(390) % 39, np.full(70, 3)])
     run = sample_run(categories=40, known=25, images=460, category=category, candidates=1)
+    run = with_others(run, {27: 3.0, 28: 5.0, 66: 4.0})  # of categories 27 and 28
     return _written(run, tmp_path_factory.mktemp("flowers"), 460)
 
 
@@ -137,6 +138,9 @@ def test_cards_are_shown_in_batches_filtered_searched_and_sorted(opened: Open, f
     unsure = page.evaluate("() => categories.filter((each) => each.unsure > 0).length")
     assert 0 < unsure < 40
     assert page.locator("#count").inner_text().startswith(f"{unsure} categories")
+    page.locator('[data-filter="other"]').click()
+    assert {*titles(page)} == {"new 3", "new 4"}
+    assert "2 other" in page.locator('[data-category="27"]').inner_text()
 
 
 def test_a_thumbnail_opens_with_its_pixels_and_printing_shows_every_card(opened: Open, flowers: Path) -> None:
@@ -184,6 +188,16 @@ def test_all_images_of_a_category_and_all_doubtful_ones_are_shown_in_pages(opene
     sure = [int(text.partition("%")[0]) for text in doubtful.locator(".line").all_inner_texts()]
     assert sure == sorted(sure)
     assert " / " in doubtful.locator(".file").first.inner_text()
+    for place in ("#look article:has(a[href='#nowhere'])", "#nowhere"):
+        page.locator(place).locator(".thumb").first.click()
+        assert "other" in viewer.inner_text()
+        shown = [page.locator("#viewer-title").inner_text()]
+        for _ in range(2):
+            page.keyboard.press("ArrowRight")
+            shown.append(page.locator("#viewer-title").inner_text())
+        assert shown == ["00028.jpg", "00066.jpg", "00027.jpg"], "the farthest first"
+        page.keyboard.press("Escape")
+    assert "3 images fit nowhere" in page.locator("#look").inner_text()
 
 
 def test_pictures_links_and_the_legend_lead_to_categories(opened: Open, flowers: Path) -> None:
@@ -272,7 +286,7 @@ def test_colours_highlights_and_the_dark_theme_change_what_is_drawn(opened: Open
     by_category = canvas_bytes(page)
     assert page.locator("#legend button").count() == 39  # the empty category is not on the map
     page.locator('[data-colour="status"]').click()
-    assert page.locator("#legend button").count() == 4
+    assert page.locator("#legend button").count() == 5
     assert canvas_bytes(page) != by_category
     page.locator("#sort").select_option("size")
     page.locator('[data-category="3"] .bottom button').last.click()

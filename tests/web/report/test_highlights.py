@@ -137,6 +137,7 @@ def test_where_nothing_is_wrong_or_new_the_page_says_so() -> None:
     assert b"No new category was found" in page
     assert b"No category stands out as wrong." in page
     assert b'id="doubt"' not in page
+    assert b'id="nowhere"' not in page
     assert b"would most likely" not in page
 
 

@@ -108,8 +108,8 @@ def test_points_are_found_by_the_pointer_and_by_a_lasso(call: Call) -> None:
 
 
 def category(number: int, **values: Any) -> dict[str, Any]:
-    usual = {"name": f"new {number}", "new": True, "size": 5, "unsure": 0, "confidence": 0.5, "cohesion": 0.5}
-    return {"id": number, **usual, **values}
+    usual = {"name": f"new {number}", "new": True, "size": 5, "confidence": 0.5, "cohesion": 0.5}
+    return {"id": number, "unsure": 0, "other": 0, **usual, **values}
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,7 @@ def category(number: int, **values: Any) -> dict[str, Any]:
         ({"sort": "name"}, [3, 0, 2, 1]),
         ({"filter": "known"}, [0, 3]),
         ({"filter": "unsure"}, [2]),
+        ({"filter": "other"}, [1]),
         ({"search": "NEW"}, [1, 2]),
     ],
     ids=str,
@@ -130,7 +131,7 @@ def category(number: int, **values: Any) -> dict[str, Any]:
 def test_categories_are_filtered_searched_and_sorted(call: Call, chosen: dict[str, str], expected: list[int]) -> None:
     categories = [
         category(0, name="b", new=False, size=9, cohesion=0.9),
-        category(1, name="new 10", size=6, cohesion=0.6, confidence=0.9),
+        category(1, name="new 10", size=6, other=1, cohesion=0.6, confidence=0.9),
         category(2, name="new 2", size=6, unsure=2, confidence=0.2, cohesion=0.1),
         category(3, name="a", new=False, size=0, confidence=None, cohesion=None),
     ]
@@ -282,8 +283,8 @@ def test_sentences_have_the_right_number(call: Call) -> None:
     expected = "40 images accepted unseen: 83% to 100% of them are right, by a sample of 20."
     assert call("review/phrases", "acceptedUnseen", seen) == expected
     assert "No sample" in call("review/phrases", "acceptedUnseen", {**seen, "sampled": 0})
-    empty = {"size": 0, "settled": 0, "unsure": 0, "confidence": None, "lost": 0}
+    empty = {"size": 0, "settled": 0, "unsure": 0, "other": 0, "confidence": None, "lost": 0}
     assert call("review/phrases", "categoryFacts", empty) == "0 images · 100% settled"
-    some = {"size": 4, "settled": 1, "unsure": 2, "confidence": 0.5, "lost": 1}
-    expected = "4 images · 25% settled · 2 unsure · 50% sure · 1 not what was sorted"
+    some = {"size": 4, "settled": 1, "unsure": 2, "other": 1, "confidence": 0.5, "lost": 1}
+    expected = "4 images · 25% settled · 2 unsure · 1 fitting nowhere · 50% sure · 1 not what was sorted"
     assert call("review/phrases", "categoryFacts", some) == expected

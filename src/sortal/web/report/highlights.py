@@ -11,7 +11,7 @@ from sortal.reviews.history import Review
 from sortal.reviews.questions import Advising, Guide, Question
 from sortal.runs import projection
 from sortal.runs.run import NEW, UNSURE, Run
-from sortal.web.report.summary import Card
+from sortal.web.report.summary import Card, farthest
 
 COMPARED_IMAGES, COMPARED_EACH = 8000, 24  # that categories are compared by, or so many of each, if that is more
 COMPARED_CATEGORIES = 2500  # at most, the largest
@@ -42,6 +42,7 @@ class Highlights:
     singles: int  # how many there are
     doubtful: list[int]
     labels: list[int]  # images whose labels look wrong
+    apart: list[int]  # images that fit nowhere
     smaller: Pair | None  # what one category fewer would merge
     larger: Pair | None  # what one category more would split
 
@@ -106,6 +107,7 @@ def find_highlights(run: Run, cards: Sequence[Card], compared: Comparison) -> Hi
         singles=len(single),
         doubtful=sorted(unsure, key=lambda row: (float(a.confidence[row]), row))[:MOST_DOUBTFUL],
         labels=a.labels_to_check[:MOST_LABELS].tolist(),
+        apart=farthest(run),
         smaller=joined[0] if joined else None,
         larger=divided[0] if divided else None,
     )

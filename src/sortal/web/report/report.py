@@ -145,7 +145,8 @@ class _Page:
     ) -> None:
         groups = summary.groups(run)
         parts = [each.rows for each in (*highlights.mixed, highlights.larger) if each is not None]
-        shown = [*((card.typical, card.doubtful) for card in cards), groups, *parts, [highlights.labels]]
+        asked = highlights.labels, highlights.apart
+        shown = [*((card.typical, card.doubtful) for card in cards), groups, *parts, asked]
         first = dict.fromkeys(row for each in shown for rows in each for row in rows)
         self.pictured = len(first)  # how many of the rows, the first ones, are shown without asking
         self.rows = list(first | dict.fromkeys(named))

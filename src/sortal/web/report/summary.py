@@ -16,13 +16,14 @@ from sortal.exchange.naming import folder_names, last_part, shared_names
 from sortal.images.review_states import ReviewState, words_of
 from sortal.runs.categories import members, one_of_each, rows_of, typicality
 from sortal.runs.facts import Confused
-from sortal.runs.run import KNOWN, LABELLED, NEW, STATUSES, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, OTHER, STATUSES, Category, Run
 from sortal.system.text import duration, plural, readable, setting
 
 MOST_CANDIDATES, MEMBERS_SHOWN = 60, 10  # candidates, and images of each
 LARGEST_MATRIX = 30  # classes of a readable confusion matrix; with more, only the largest confusions are listed
 MOST_CONFUSIONS = 40
 LONGEST_PATH = 1000  # characters
+MOST_APART = 8  # images that fit nowhere, of those shown first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,9 @@ class Card:
 
     @property
     def sure(self) -> tuple[int, int, float]:
-        """Sort key: how many images are not unsure, how many there are, and the mean confidence."""
-        return self.category.size - self.category.unsure, self.category.size, self.confidence or 0.0
+        """Sort key: how many images are sure, how many there are, and the mean confidence."""
+        own = self.category
+        return own.size - own.unsure - own.other, own.size, self.confidence or 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,13 @@ def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
         card = Card(category=category, confidence=sure, moments=len(single), typical=first, doubtful=rest[:doubtful])
         made.append(card)
     return made
+
+
+def farthest(run: Run) -> list[int]:
+    """Return images that fit nowhere, those farthest from all others first."""
+    rows = np.flatnonzero(run.assignments.status == OTHER)
+    found: list[int] = rows[np.argsort(-run.assignments.apart[rows], kind="stable")][:MOST_APART].tolist()
+    return found
 
 
 def wrong(run: Run) -> NDArray[np.bool_]:
@@ -117,7 +126,9 @@ def facts(run: Run, absolute_paths: bool) -> dict[str, list[tuple[str, str]]]:
         "Settings": vars(facts.settings),
         "Backbone": {**vars(facts.backbone), "weights": facts.weights},
         "Training": vars(training) | {"seconds": None, "time": duration(training.seconds)} if training else {},
-        "Confidence": {name: getattr(c, name) for name in ("calibrated", "held_out", "unsure_below", "temperature")},
+        "Confidence": {
+            name: getattr(c, name) for name in ("calibrated", "held_out", "unsure_below", "other_above", "temperature")
+        },
         "Time": {stage: duration(value) for stage, value in facts.timings.items()},
         "Versions": {**facts.versions, "device": facts.device, "machine": facts.machine},
         "Hashes": vars(facts.hashes),
@@ -158,6 +169,7 @@ def images(run: Run, rows: list[int], absolute_paths: bool = False) -> dict[str,
         "next": rows_of(run.categories, a.next_category_id[rows]).tolist(),
         "status": _statuses(run, rows),
         "confidence": [_rounded(value) for value in a.confidence[rows].tolist()],
+        "apart": [_rounded(value) for value in a.apart[rows].tolist()],
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
         "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
         "suggested": {at: number for at, number in enumerate(_suggested(run, rows)) if number >= 0},
@@ -235,6 +247,7 @@ def categories(run: Run, made: Sequence[Card], rows: list[int]) -> list[dict[str
             "moments": card.moments,
             "labelled": category.labelled,
             "unsure": category.unsure,
+            "other": category.other,
             "cohesion": _rounded(category.cohesion),
             "confidence": _rounded(card.confidence),
             "nearest": None if category.nearest_known_id is None else at[category.nearest_known_id],

@@ -28,12 +28,13 @@ function openGallery(category) {
   dialog.scrollTop = 0;
 }
 
-function factsOf({ size, moments, labelled, unsure, cohesion, confidence }) {
+function factsOf({ size, moments, labelled, unsure, other, cohesion, confidence }) {
   const facts = [
     [thousands(size), size === 1 ? "image" : "images", ""],
     moments < size && [thousands(moments), moments === 1 ? "moment" : "moments", MOMENTS],
     labelled && [thousands(labelled), "labelled", ""],
     unsure && [thousands(unsure), "unsure", ""],
+    other && [thousands(other), "other", "Images that fit no category"],
     cohesion !== null && [percent(cohesion), "cohesion", COHESION],
     confidence !== null && [percent(confidence), "confidence", "Mean confidence of its unlabelled images"],
   ];
@@ -154,12 +155,17 @@ choose({});
 addEventListener("hashchange", followLink);
 followLink();
 
-if (byId("doubtful")) {
-  const doubtful = images.status.flatMap((status, image) => (status === 3 && findPicture(image) ? [image] : []));
-  doubtful.sort((a, b) => images.confidence[a] - images.confidence[b]);
+/** Fill an element, if the page has it, with the images of a status in this order. */
+function showAll(id, status, key) {
+  if (!byId(id)) return;
+  const is = STATUSES.indexOf(status);
+  const list = images.status.flatMap((each, image) => (each === is && findPicture(image) ? [image] : []));
+  list.sort((a, b) => key(a) - key(b));
   const nameOf = (category) => categories[category]?.name ?? "";
   const between = (image) => [images.category[image], images.next[image]].map(nameOf).filter(Boolean).join(" / ");
-  fillPages(byId("doubtful"), doubtful, GALLERY_PAGE / 2, between);
-  const all = categories.reduce((sum, category) => sum + category.unsure, 0);
-  byId("doubtful").append(make("p", { className: "small", textContent: sampled(doubtful.length, all) }));
+  fillPages(byId(id), list, GALLERY_PAGE / 2, between);
+  const all = categories.reduce((sum, category) => sum + category[status], 0);
+  byId(id).append(make("p", { className: "small", textContent: sampled(list.length, all) }));
 }
+showAll("doubtful", "unsure", (image) => images.confidence[image]);
+showAll("apart", "other", (image) => -images.apart[image]);

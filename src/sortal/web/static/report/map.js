@@ -2,7 +2,7 @@
 
 const theMap = (() => {
   const points = data.map;
-  const SHAPES = { labelled: "square", known: "disc", new: "diamond", unsure: "ring" };
+  const SHAPES = { labelled: "square", known: "disc", new: "diamond", unsure: "ring", other: "triangle" };
   const HINT = "Select a category in the list to zoom to it.";
   const pointOf = new Map(points.image.map((image, point) => [image, point])); // −1 is an image without a record
   pointOf.delete(-1);

@@ -1,6 +1,7 @@
 // Which categories are shown, and in which order.
 
 const last = (value) => value ?? Infinity; // categories without a value come last
+const sure = ({ size, unsure, other }) => size - unsure - other; // images
 const negative = (value) => (value === null ? null : -value);
 
 export const FILTERS = {
@@ -8,10 +9,11 @@ export const FILTERS = {
   known: (category) => !category.new,
   new: (category) => category.new,
   unsure: (category) => category.unsure > 0,
+  other: (category) => category.other > 0,
 };
 
 const ORDERS = {
-  new: (a, b) => Number(b.new) - Number(a.new) || b.size - b.unsure - a.size + a.unsure || b.confidence - a.confidence,
+  new: (a, b) => Number(b.new) - Number(a.new) || sure(b) - sure(a) || b.confidence - a.confidence,
   size: (a, b) => b.size - a.size,
   doubt: (a, b) => last(a.confidence) - last(b.confidence),
   loose: (a, b) => last(a.cohesion) - last(b.cohesion),

@@ -2,7 +2,7 @@
 
 const data = JSON.parse(byId("data").textContent);
 const { images, categories } = data;
-const STATUSES = ["labelled", "known", "new", "unsure"];
+const STATUSES = ["labelled", "known", "new", "unsure", "other"];
 const wrong = new Set(images.wrong);
 const urls = new Map(); // of sheets
 

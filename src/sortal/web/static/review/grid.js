@@ -4,7 +4,7 @@ import {
   CELL, columnsIn, heightOf, indexAt, indicesIn, LINE, moved, range, touching, wholeLines,
 } from "/static/review/grid_layout.js";
 import { lostPicture, thumb } from "/static/review/pictures.js";
-import { state } from "/static/review/state.js";
+import { categoryOf, state } from "/static/review/state.js";
 import { make } from "/static/shared/dom.js";
 import { percent } from "/static/shared/text.js";
 
@@ -18,12 +18,13 @@ export function reviewedWord({ reviewed, labelled }, index) {
 }
 
 export class Grid {
-  /** `data` has the columns of the server; `changed` is called when the selection changes. */
-  constructor(data, { changed = () => {}, open = () => {} } = {}) {
+  /** `data` has the columns of the server; `changed` is called when the selection changes; `named` shows categories. */
+  constructor(data, { changed = () => {}, open = () => {}, named = false } = {}) {
     const role = { role: "listbox", ariaLabel: "Images", ariaMultiSelectable: "true" };
     this.element = make("div", { className: "grid", tabIndex: 0, ...role });
     this.changed = () => {};
     this.open = open;
+    this.named = named;
     this.cells = new Map(); // by index
     this.spare = new Map(); // of images that may be drawn again, by row
     this.empty = make("p", { className: "state", textContent: "No images here.", hidden: true });
@@ -119,7 +120,7 @@ export class Grid {
   }
 
   add(index) {
-    const { rows, confidence, lost } = this.data;
+    const { rows, category, confidence, lost } = this.data;
     const [row, gone] = [rows[index], lost[index]];
     const done = gone ? "" : reviewedWord(this.data, index);
     const sure = percent(confidence[index]);
@@ -127,7 +128,8 @@ export class Grid {
     this.spare.delete(row);
     const image = gone ? lostPicture(gone) : spare?.querySelector("img") ?? thumb(row);
     const doneMark = make("span", { className: "done", textContent: done });
-    const line = make("span", { className: "line" }, make("span", { textContent: sure }), doneMark);
+    const textContent = this.named ? categoryOf(category[index])?.name ?? "" : sure;
+    const line = make("span", { className: "line" }, make("bdi", { textContent }), doneMark);
     const cell = spare ?? make("div", { className: "cell", role: "option", id: `image-${row}` });
     const why = gone ? `. ${state.lost_words[gone]}.` : "";
     cell.ariaLabel = `Image ${index + 1} of ${rows.length}, ${sure} sure${done ? `, ${done}` : ""}${why}`;

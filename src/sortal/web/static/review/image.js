@@ -55,6 +55,7 @@ export async function imagePage(view, row) {
       ...definitions([
         ["Category", nameOf(own)],
         ["Confidence", percent(here.confidence[0])],
+        ...(here.other[0] ? [["Status", "fits nowhere"]] : []),
         ["Reviewed", reviewedWord(here, 0) || state.reviewed_words[0]],
       ]),
     );

@@ -72,6 +72,11 @@ export const KEYS = {
   split: { yes: ["y", "two classes: split"], no: ["n", "one class: never ask again"], parts: ["p", "other parts"] },
   audit: { yes: ["y", "all but the chosen are right"] },
   page: { yes: ["y", "confirm all but the chosen"], no: ["n", "none of them"], rename: ["r", "name it"] },
+  other: {
+    nowhere: ["n", "no: set all but the chosen aside"],
+    confirm: ["c", "confirm the chosen where they are"],
+    move: ["m", "move the chosen"],
+  },
   single: { move: ["m", "another"] },
   label: {
     yes: ["y", "keep the label"],

@@ -11,7 +11,7 @@ import { button, categoryColour, isolated, make, styleColour } from "/static/sha
 import { PointMap } from "/static/shared/point_map.js";
 import { counted, percent, thousands } from "/static/shared/text.js";
 
-const COLUMNS = ["rows", "category", "confidence", "reviewed", "labelled", "lost"];
+const COLUMNS = ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"];
 const LABEL =
   "Map of the images. Drag draws a lasso; with Alt, or the middle button, it pans. " +
   "Plus and minus zoom, arrow keys pan, 0 resets.";
@@ -30,6 +30,7 @@ const COLOURS = {
 
 function statusOf(data, at) {
   if (data.labelled[at]) return "labelled";
+  if (data.other[at]) return "other";
   if (data.confidence[at] < state.unsure_below) return "unsure";
   return categoryOf(data.category[at])?.kind ?? "new";
 }

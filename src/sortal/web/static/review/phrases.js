@@ -26,11 +26,12 @@ export function lostFiles({ changed, missing, unreadable, files }) {
 }
 
 /** Say how a category stands. */
-export function categoryFacts({ size, settled, unsure, confidence, lost }) {
+export function categoryFacts({ size, settled, unsure, other, confidence, lost }) {
   const facts = [
     counted(size, "image"),
     `${percent(size ? settled / size : 1)} settled`,
     unsure && `${thousands(unsure)} unsure`,
+    other && `${thousands(other)} fitting nowhere`,
     confidence !== null && `${percent(confidence)} sure`,
     lost && `${thousands(lost)} not what was sorted`,
   ];

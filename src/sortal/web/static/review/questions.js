@@ -9,7 +9,8 @@ import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/r
 import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, percent, thousands } from "/static/shared/text.js";
 
-const SCREENS = { grow, merge, split, audit, page, image, label };
+const SCREENS = { grow, merge, split, audit, page, image, label, other };
+const ASIDE = "fits nowhere"; // the category of images that a person sets aside
 const PART_SHOWN = 60; // images of a part that is proposed
 const later = new Set(); // keys of questions that were put off
 
@@ -24,6 +25,7 @@ export function inWords({ kind, categories, images, likely }) {
     page: [["Look at doubtful images of ", first], counted(images, "image")],
     image: [["Sort doubtful images one by one"], counted(images, "image")],
     label: [["Check labels that look wrong"], counted(images, "image")],
+    other: [["Look at images that fit nowhere"], counted(images, "image")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
@@ -368,4 +370,28 @@ async function image(body, item, at) {
     large(row, { className: "one", alt: file[0] }),
   );
   return { keys: [...keys, ...bind("single", { move })], close() {} };
+}
+
+/** A page of images that fit no category, each with the name of the nearest. */
+async function other(body, item, at) {
+  const rows = item.rows[0];
+  const grid = new Grid(await describe(rows), { named: true });
+  const what = "Below each is the nearest category. Choose those that belong to it, or to another one.";
+  const left = `${counted(item.images, "image")} unlike all others, the farthest first. ${what}`;
+  body.replaceChildren(headline(["Do any of these fit?"], left), grid.element);
+  const needsChoice = (action) => async () => {
+    if (!grid.chosen.size) return toast("Choose images first: click, drag, or use the arrow keys and space.");
+    const decision = await action([...grid.chosen]);
+    if (decision) await decide(decision, at.version);
+  };
+  const keys = bind("other", {
+    nowhere: async () => {
+      const aside = rows.filter((row) => !grid.chosen.has(row));
+      const id = state.categories.find(({ name }) => name === ASIDE)?.id;
+      if (aside.length) await decide(moving(aside, { id, name: ASIDE }), at.version);
+    },
+    confirm: needsChoice((chosen) => ({ do: "accept", rows: chosen })),
+    move: needsChoice((chosen) => askMove(`Move ${counted(chosen.length, "image")} to`, chosen)),
+  });
+  return { keys, close: () => grid.close() };
 }

@@ -22,6 +22,13 @@ const TRACES = {
     context.lineTo(x - side, y);
     context.closePath();
   },
+  triangle: (context, x, y, r) => {
+    const side = r * 1.25;
+    context.moveTo(x, y - side);
+    context.lineTo(x + side, y + side * 0.8);
+    context.lineTo(x - side, y + side * 0.8);
+    context.closePath();
+  },
   ring: (context, x, y, r) => context.arc(x, y, r * 0.9, 0, 7),
   disc: (context, x, y, r) => context.arc(x, y, r, 0, 7),
 };

@@ -1,0 +1,48 @@
+"""Which labels learning does not see: those held out for calibration, and half of what a review confirmed."""
+
+import numpy as np
+
+from sortal.config import Discovery
+from sortal.discovery import label_splits
+from sortal.discovery.label_splits import held_out, set_aside
+from sortal.images.image_set import image_set
+
+
+def test_the_number_of_held_out_images_is_limited() -> None:
+    names = [f"class {number % 1200}" for number in range(12_000)]
+    images = image_set([f"{i}.png" for i in range(12_001)], paths=["x"] * 12_001, labels=[*names, None])
+    order = np.arange(len(images))
+    held = held_out(images, order, Discovery(k=1300), np.ones(len(images), dtype=bool))
+    assert held.sum() == label_splits.MOST_HELD_OUT
+    assert images.labelled[held].all()
+    assert len(np.unique(images.labels[~held & images.labelled])) == 1200  # each class keeps some
+    assert held_out(images, order, Discovery(k=1300, held_out=0.0), np.ones(len(images), dtype=bool)).sum() == 0
+
+
+def test_no_labelled_image_more_or_less_decides_whether_any_is_held_out() -> None:
+    """A fifth is held out from 100 labelled images on, none of 50, and every number in between."""
+    counts = []
+    for n in range(2, 131):
+        labels = [f"class {number % 10}" for number in range(n)]
+        images = image_set([f"{i}.png" for i in range(n + 1)], paths=["x"] * (n + 1), labels=[*labels, None])
+        held = held_out(images, np.arange(n + 1), Discovery(k=10), np.ones(n + 1, dtype=bool))
+        counts.append(int(held.sum()))
+        kept = np.unique(images.labels[~held & images.labelled])
+        assert len(kept) == min(n, 10), "each class keeps a labelled image"
+    assert (counts[50 - 2], counts[97 - 2], counts[100 - 2], counts[130 - 2]) == (0, 18, 20, 26)
+    assert max(np.diff(counts)) == 1
+    assert min(np.diff(counts)) >= 0
+
+
+def test_half_of_what_a_review_confirmed_is_set_aside_whatever_the_files_are_called() -> None:
+    files, labels = [f"{row}.png" for row in range(18)], ["a"] * 9 + ["b"] * 6 + [None] * 3
+    images = image_set(files, labels=labels, paths=files)
+    confirmed = np.isin(np.arange(18), [*range(2, 9), 14])
+    order = np.random.default_rng(0).permutation(18)
+    drawn = set_aside(images, confirmed, order, 7)
+    assert drawn[2:9].sum() == 3, "half of the seven of class a, rounded down"
+    assert drawn.sum() == 3, "the only one of class b stays"
+    shuffled = np.random.default_rng(1).permutation(18)
+    renamed = image_set(files, labels=[labels[row] for row in shuffled], paths=files)
+    again = set_aside(renamed, confirmed[shuffled], np.argsort(shuffled)[order], 7)
+    assert (again == drawn[shuffled]).all()
