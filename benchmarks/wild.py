@@ -2,7 +2,6 @@
 
     python benchmarks/wild.py IMAGES... --weights FILE --conditions H F T --splits first second --out results.jsonl
     python benchmarks/wild.py table results.jsonl
-    python benchmarks/wild.py plot results.jsonl calibration.png
 
 IMAGES are folders with one folder per class. Each condition is one way in which a collection may come:
 
