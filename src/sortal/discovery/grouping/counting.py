@@ -191,7 +191,8 @@ def separation_scores(separations: Sequence[float], worse: float = WORSE_TRAINED
 def _scores(found: list[Evidence], *, hidden: int, known: int) -> list[float]:
     """Return the log density of each k, up to a constant."""
     best = max(max(each.agreement, 0.0) for each in found) + NO_AGREEMENT
-    scores = separation_scores([each.separation for each in found], WORSE_SEPARATION)
+    worse = WORSE_SEPARATION if known > 1 else WORSE_TRAINED  # all there is to go by without labels
+    scores = separation_scores([each.separation for each in found], worse)
     for at, each in enumerate(found):
         new = each.k - known
         if known > 1 and new:
