@@ -19,8 +19,8 @@ from sortal.discovery.grouping import counting, shared_kmeans
 from sortal.discovery.grouping.clusters import rows_of
 from sortal.discovery.grouping.counting import (
     SIZES_DIFFER,
-    WORSE_ALONE,
     WORSE_SEPARATION,
+    WORSE_TRAINED,
     Evidence,
     KDistribution,
     count_again,
@@ -118,7 +118,7 @@ def test_each_kind_of_evidence_lowers_the_score_of_a_k_by_itself() -> None:
     expected = [0, -0.5, -0.5, sizes, 2 * log(0.5), 2 * log(0.1)]
     assert counting._scores(found, hidden=2, known=3) == pytest.approx(expected)
     assert counting._scores(found, hidden=0, known=3) == pytest.approx([*expected[:4], 0, 0])
-    alone = -((WORSE_SEPARATION / WORSE_ALONE) ** 2) / 2
+    alone = -((WORSE_SEPARATION / WORSE_TRAINED) ** 2) / 2
     assert counting._scores(found, hidden=0, known=1) == pytest.approx([0, alone, 0, 0, 0, 0]), "one size is none"
 
 

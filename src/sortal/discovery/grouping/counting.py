@@ -38,7 +38,6 @@ HOPELESS, PLAUSIBLE = (
 MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
 WORSE_SEPARATION, WORSE_TRAINED = 0.1, 0.03  # shares of the best that are one standard deviation: at first, and later
-WORSE_ALONE = 0.05  # the same where nothing but separation says how many there are
 LEAST_SEPARATION = 0.05  # below which the share is of this one
 SIZES_DIFFER = 0.25  # by which the mean log sizes of known and new classes differ anyway
 NO_AGREEMENT = 0.1  # added to the agreement with hidden labels, below which it means little
@@ -192,7 +191,7 @@ def separation_scores(separations: Sequence[float], worse: float = WORSE_TRAINED
 def _scores(found: list[Evidence], *, hidden: int, known: int) -> list[float]:
     """Return the log density of each k, up to a constant."""
     best = max(max(each.agreement, 0.0) for each in found) + NO_AGREEMENT
-    worse = WORSE_SEPARATION if hidden or known > 1 else WORSE_ALONE
+    worse = WORSE_SEPARATION if known > 1 else WORSE_TRAINED  # all there is to go by without labels
     scores = separation_scores([each.separation for each in found], worse)
     for at, each in enumerate(found):
         new = each.k - known
