@@ -17,6 +17,7 @@ import torch
 
 from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, Granularity, MethodName, Rounds, Training
 from sortal.discovery import defaults, stages
+from sortal.discovery.grouping.counting import hidden_classes
 from sortal.discovery.grouping.rounds import epochs_of_rounds
 from sortal.discovery.job import Job
 from sortal.discovery.label_splits import held_out
@@ -242,13 +243,14 @@ def _expected_k(job: Job) -> int:
 
 
 def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k: int, *, rest: int) -> Work:
-    n, losses, counts = len(job.images), job.recipe.losses, 0
-    if isinstance(losses, Rounds) and (tries := epochs_of_rounds(losses, training.epochs).tries):
+    n, losses, counts, epochs = len(job.images), job.recipe.losses, 0, training.epochs
+    if isinstance(losses, Rounds) and (tries := (planned := epochs_of_rounds(losses, epochs)).tries):
         counts = 1 + tries
+        epochs += planned.contrast if len(hidden_classes(job.images, training.seed)) else 0
     steps, batch = max(n // training.batch_size, 1), 2 * training.batch_size  # of an epoch, and views of a step
     through_trunk = 0
     if backbone.has_trunk and training.epochs:  # views to learn from, and images whose health is measured
-        through_trunk = (training.epochs * steps * batch if views is None else n * views) + min(n, PROBED_IMAGES)
+        through_trunk = (epochs * steps * batch if views is None else n * views) + min(n, PROBED_IMAGES)
     return Work(
         learned=n,
         rest=rest,
@@ -256,7 +258,7 @@ def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k
         estimates_k=job.settings.k == AUTO,
         clusters=job.recipe.clustering != "head",
         width=backbone.spec.width,
-        steps=training.epochs * (steps + FORWARD * min(n, PROBED_IMAGES) / batch),  # health after each epoch
+        steps=epochs * (steps + FORWARD * min(n, PROBED_IMAGES) / batch),  # health after each epoch
         through_trunk=through_trunk,
         counts=counts,
         kept=counts > 0 and backbone.has_trunk and _tokens_fit(job, backbone),

@@ -1,10 +1,10 @@
-"""Sortal's own method: learn by contrast, count the categories, try classifiers for about as many, refine the best.
+"""Sortal's own method: count the categories, learn by contrast, try classifiers for about as many, refine the best.
 
 How many classes there are, and how large, is counted on learned features, so k need not be known: raw features would
-mislead a classifier from the start, and so would a wrong k, which its outputs make real. Some known classes are hidden
-from contrastive learning, as the only evidence of how finely to cut. The count remains a guess, so more and fewer
-categories are tried, too. Classifiers start from the pretrained weights again, as contrastive learning has drawn
-labelled images closer together than unlabelled ones of the same class.
+mislead a classifier from the start, and so would a wrong k, which its outputs make real. Features to count on are
+learned without the labels of some known classes, as the only evidence of how finely to cut. The count remains a guess,
+so more and fewer categories are tried, too. Classifiers start from the pretrained weights again, as contrast has
+drawn labelled images closer together than unlabelled ones of the same class.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -102,7 +102,7 @@ def learn(
     budget: Budget,
     runtime: Runtime,
 ) -> LearningResult:
-    """Train the backbone in place, in up to five rounds; `features` computes those of each moment it has now."""
+    """Train the backbone in place, in up to six rounds; `features` computes those of each moment it has now."""
     losses, training = job.recipe.losses, job.recipe.training
     assert isinstance(losses, Rounds)
     epochs = epochs_of_rounds(losses, training.epochs)
@@ -112,17 +112,29 @@ def learn(
     if backbone.has_trunk:
         make_folder(shared.folder)
     rounds = _Trainings(job, losses, backbone, images, store, moments, features, budget, shared, runtime)
-    pretrained = (weights_of(backbone), features(runtime)) if losses.restart and epochs.classifiers else None
+    weights = weights_of(backbone)
+    pretrained = (weights, features(runtime)) if losses.restart and epochs.classifiers else None
     hidden = hidden_classes(images, training.seed) if epochs.classifiers else np.zeros(0, dtype=np.int64)
-    # Half of each batch is labelled, however few labels there are: known classes that come apart show that k is large.
-    rounds.train(first, epochs.contrast, "Learning by contrast", hidden=hidden, repeats=None)
+    distribution = None
+    if len(hidden):
+        # Half of each batch is labelled, however few labels there are: known classes that come apart show that k is
+        # too large. What is learned without some labels is good for counting alone.
+        rounds.train(first, epochs.contrast, "Learning to count", hidden=hidden, repeats=None)
+        distribution = count(job, features(runtime), rounds.counted, runtime, hidden=hidden).distribution
+        rounds.load(weights)
+        first = Contrastive(backbone, losses.contrast(), seed=training.seed)
+    rounds.train(first, epochs.contrast, "Learning by contrast", repeats=None)
     if not epochs.classifiers:
         return rounds.result()
     x = features(runtime)
-    counted = count(job, x, rounds.counted, runtime, hidden=hidden)
+    if distribution is None:
+        counted = count(job, x, rounds.counted, runtime)
+    else:
+        counted = recut(job, x, rounds.counted, distribution, distribution.k)
     attempts = rounds.attempts(x, counted, epochs, pretrained or (weights_of(backbone), x))
     best = choose(attempts)
-    left = training.epochs - rounds.epochs  # more than planned if fewer classifiers were tried
+    counting = epochs.contrast if len(hidden) else 0
+    left = training.epochs + counting - rounds.epochs  # more than planned if fewer classifiers were tried
     if left:
         method = rounds.classifier(best.counted, best.weights, best.centres)
         method.head.load_state_dict(best.head)
@@ -277,13 +289,17 @@ class _Trainings:
 
     def classifier(self, counted: Count, weights: Mapping[str, Tensor], centres: Features) -> Sortal:
         """Load weights into the backbone, and add outputs at these centres (k, d)."""
-        for name, value in self.backbone.named_parameters():
-            if name in weights:
-                value.data.copy_(weights[name])
+        self.load(weights)
         images, training = self.images, self.job.recipe.training
         share = labelled_share(int(images.labelled.sum()), len(images), training.repeats)
         losses, known = weighted(self.losses, share), images.known.tolist()
         return Sortal(self.backbone, known, counted.shares, losses, centres=centres, seed=training.seed)
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Load weights into the backbone."""
+        for name, value in self.backbone.named_parameters():
+            if name in weights:
+                value.data.copy_(weights[name])
 
     def train(
         self,
