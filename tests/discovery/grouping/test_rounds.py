@@ -199,7 +199,10 @@ def test_the_divergence_is_that_of_the_mean_over_unlabelled_views() -> None:
 
 
 def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens are computed once, though rounds differ in their labels; with another k nothing is trained again."""
+    """Tokens are computed once, though rounds differ in their labels; with another k nothing is trained again.
+
+    The two epochs of learning to count are on top of the four that were asked for.
+    """
     tiny.write(tmp_path / "images", tiny.planted(each=8, labelled=6))
     vit: dict[str, Any] = {**SETTINGS, "backbone": "test_vit", "weights": "random", "views": 2}
     made, trained = (tiny.spy(monkeypatch, *each) for each in ((token_cache, "cache_tokens"), (rounds, "train")))
@@ -207,12 +210,12 @@ def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch
     with tiny.quickly():
         run = tiny.sort(tmp_path / "images", tmp_path / "run", **{**vit, "runtime": replace(CPU, note=notes.append)})
         assert len(made) == 1
-        assert [len(images.known) for _, images, *_ in trained] == [2, 3, 3], "one is hidden at first"
-        assert len([*(run.cache / "learn").iterdir()]) == 3, "the folder of the tokens is gone"
+        assert [len(images.known) for _, images, *_ in trained] == [2, 3, 3, 3], "one is hidden at first"
+        assert len([*(run.cache / "learn").iterdir()]) == 4, "the folder of the tokens is gone"
         assert run.facts.training is not None
-        assert run.facts.training.epochs == 4
+        assert run.facts.training.epochs == 6
         log = (run.folder / LOG).read_text()
-        assert (log.count('"event": "start"'), log.count('"event": "epoch"')) == (3, 4)
+        assert (log.count('"event": "start"'), log.count('"event": "epoch"')) == (4, 6)
         assert sum(text.startswith("Counted ") for text in notes) == 1
         before, after = load_file(run.folder / INITIAL), load_file(run.folder / f"{MODEL}.safetensors")
         assert any(not torch.equal(value, after[name.removeprefix("net.")]) for name, value in before.items())
@@ -226,8 +229,8 @@ def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch
 def test_the_best_of_several_classifiers_is_refined(
     restart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each starts from the pretrained weights or, from scratch, from those of contrastive learning."""
-    starts, ends, ks, balanced = list[float](), list[float](), list[int](), list[bool]()
+    """Each starts from the pretrained weights or, from scratch, from those of contrast with all labels."""
+    starts, ends, ks, balanced, known = list[float](), list[float](), list[int](), list[bool](), list[int]()
     train, overlapped = Trainer.train, tiny.spy(monkeypatch, stages, "overlaps")
 
     def noted(trainer: Trainer) -> Any:
@@ -236,6 +239,7 @@ def test_the_best_of_several_classifiers_is_refined(
 
         starts.append(weights())
         balanced.append(trainer.config.balanced)
+        known.append(len(trainer.images.known))
         result = train(trainer)
         ends.append(weights())
         if isinstance(trainer.method, Sortal):
@@ -251,18 +255,21 @@ def test_the_best_of_several_classifiers_is_refined(
     with tiny.quickly():
         run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
     assert run.facts.training is not None
-    assert run.facts.training.epochs == 8
+    assert run.facts.training.epochs == 12, "four to count, and eight as asked"
     attempts = chosen[-1][0]
+    assert known == [2] + [3] * (len(ks) + 1), "only learning to count does without some labels"
+    assert starts[1] == starts[0] != ends[0], "and nothing of it is kept"
+    assert ends[1] != ends[0]
     assert [one.k for one in attempts] == ks[:-1]
     bounds, prior = (len(tiny.OLD), SETTINGS["k_max"]), following[0][1]
     assert ks[0] == prior.k
     assert [one.prior for one in attempts] == [prior.score_of(one.counted.k) for one in attempts]
     assert [next_k(attempts[: at + 1], prior, 1.2, bounds) for at in range(len(ks) - 2)] == ks[1:-1]
-    assert set(starts[1:-1]) == {starts[0] if restart else ends[0]}
+    assert set(starts[2:-1]) == {starts[0] if restart else ends[1]}
     best = attempts.index(choose(attempts))
-    assert starts[-1] == ends[1 + best]
+    assert starts[-1] == ends[2 + best]
     assert ks[-1] == attempts[best].counted.k
-    assert balanced == [True] * len(ks) + [False], "labelled images are favoured until the last round"
+    assert balanced == [True] * (1 + len(ks)) + [False], "labelled images are favoured until the last round"
     clustered, others, k = overlapped[0]
     assert k == run.k.k
     assert [len(each) for each in others] == [len(clustered)] * (1 + len(attempts))
@@ -287,7 +294,7 @@ def test_epochs_of_classifiers_that_bounds_forbid_go_to_the_refinement(
     with tiny.quickly():
         settings = {**SETTINGS, "epochs": 8, "k": "auto", "k_max": len(tiny.OLD)}
         run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
-    assert [trainer.config.epochs for (trainer,) in trained] == [4, 1, 3]
+    assert [trainer.config.epochs for (trainer,) in trained] == [4, 4, 1, 3]
     assert run.k.k == len(tiny.OLD)
 
 
@@ -356,4 +363,4 @@ def test_no_one_and_all_classes_may_be_known(old: tuple[str, ...], k: int | str,
     assert [category.name for category in run.categories if category.kind == "known"] == sorted(old)
     assert len(run.categories) == run.k.k >= len(old)
     assert run.facts.training is not None
-    assert run.facts.training.epochs == 4
+    assert run.facts.training.epochs == (6 if len(old) >= 3 else 4), "with too few to hide, nothing is learned to count"
