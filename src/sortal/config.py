@@ -294,7 +294,7 @@ class Rounds(SettingsGroup):
     categories counted, and others for `ratio` times as many or fewer. The likeliest of them is trained further.
     """
 
-    contrastive: float = _setting(0.4, above=0, most=0.9)  # fraction of training of the first round, at most 40 epochs
+    contrastive: float = _setting(0.4, above=0, most=0.9)  # fraction of training of contrast, at most 40 epochs
     refinement: float = _setting(0.62, above=0, most=0.9)  # fraction of the rest that the last round takes
     ratio: float = _setting(1.2, least=1)  # between the numbers of categories tried; 1 tries only the one counted
     restart: bool = _setting(True)  # whether classifiers start from the pretrained weights again
@@ -311,7 +311,7 @@ class Rounds(SettingsGroup):
     bottleneck: int = _setting(256, least=1)
 
     def contrast(self) -> Contrast:
-        """Return the losses of the first round."""
+        """Return the losses of the rounds without a classifier."""
         same = ("temperature", "supervised_temperature", "supervised_weight", "hidden", "bottleneck")
         return Contrast(**{name: getattr(self, name) for name in same})
 
