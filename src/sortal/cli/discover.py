@@ -202,7 +202,8 @@ def _print_result(run: "Run") -> None:
     likely = f", likely {k.interval[0]} to {k.interval[1]}" if k.interval and k.interval[0] < k.interval[1] else ""
     how += likely if k.wish is None else f" ({k.usual} without the wish for {k.wish} ones{likely})"
     known = plural(len(run.categories) - new, "known category", "known categories")
-    print(f"k = {k.k}, {how}: {known} and {new:,} new.\n")
+    print(f"k = {k.k}, {how}: {known} and {new:,} new.")
+    print(f"{k.basis}\n" if k.basis else "")
     few = len(run.categories) <= printing.TABLE_ROWS  # the known ones come first; among many, the largest
     ranked = sorted(run.categories, key=lambda each: (few and each.kind != "known", -each.size))
     rows, counts = [], ("labelled", "unsure", *(["other"] if any(each.other for each in ranked) else []))

@@ -126,6 +126,16 @@ class KChoice:
         """What was wished for and granted: "finer", "coarser" or None."""
         return None if self.usual is None else "finer" if self.k > self.usual else "coarser"
 
+    @property
+    def basis(self) -> str:
+        """How far the estimate can be trusted, in a sentence; empty where no class was hidden."""
+        if self.trial is None:
+            return ""
+        hidden, found = self.trial
+        were = f"{hidden:,} of your {self.known:,} known classes {'was' if hidden == 1 else 'were'} hidden"
+        counted = f"As a trial, {were} from the method while it counted"
+        return f"{counted}, and it found {found or 'none'} of them."
+
 
 class CoveragePoint(NamedTuple):
     """The share of images taken, the surest first; the accuracy on them; and the least confidence among them."""
