@@ -14,10 +14,12 @@ def test_a_file_is_in_the_folder_of_its_source_unless_recorded_otherwise() -> No
 
 
 def test_a_trial_with_hidden_classes_is_told_in_a_sentence() -> None:
-    k = KChoice(k=12, estimated=True, known=27)
+    k = KChoice(k=12, estimated=True, known=9)
     assert k.basis == ""
-    told = [replace(k, trial=Trial(*each)).basis for each in ((9, 7), (1, 0))]
+    told = [replace(k, trial=Trial(*each)).basis for each in ((3, 2), (3, 0), (1, 1), (1, 0))]
     assert told == [
-        "As a trial, 9 of your 27 known classes were hidden from the method while it counted, and it found 7 of them.",
-        "As a trial, 1 of your 27 known classes was hidden from the method while it counted, and it found none of them.",
+        "As a trial, 3 of your 9 known classes were hidden from the method while it counted, and it found 2 of them.",
+        "As a trial, 3 of your 9 known classes were hidden from the method while it counted, and it found none of them.",
+        "As a trial, 1 of your 9 known classes was hidden from the method while it counted, and it found it.",
+        "As a trial, 1 of your 9 known classes was hidden from the method while it counted, and it did not find it.",
     ]

@@ -134,7 +134,8 @@ class KChoice:
         hidden, found = self.trial
         were = f"{hidden:,} of your {self.known:,} known classes {'was' if hidden == 1 else 'were'} hidden"
         counted = f"As a trial, {were} from the method while it counted"
-        return f"{counted}, and it found {found or 'none'} of them."
+        result = f"found {found or 'none'} of them" if hidden > 1 else "found it" if found else "did not find it"
+        return f"{counted}, and it {result}."
 
 
 class CoveragePoint(NamedTuple):
