@@ -18,8 +18,11 @@ def test_a_trial_with_hidden_classes_is_told_in_a_sentence() -> None:
     assert k.basis == ""
     told = [replace(k, trial=Trial(*each)).basis for each in ((3, 2), (3, 0), (1, 1), (1, 0))]
     assert told == [
-        "As a trial, 3 of your 9 known classes were hidden from the method while it counted, and it found 2 of them.",
-        "As a trial, 3 of your 9 known classes were hidden from the method while it counted, and it found none of them.",
-        "As a trial, 1 of your 9 known classes was hidden from the method while it counted, and it found it.",
-        "As a trial, 1 of your 9 known classes was hidden from the method while it counted, and it did not find it.",
+        f"As a trial, {hidden} hidden from the method while it counted, and it {outcome}."
+        for hidden, outcome in (
+            ("3 of your 9 known classes were", "found 2 of them"),
+            ("3 of your 9 known classes were", "found none of them"),
+            ("1 of your 9 known classes was", "found it"),
+            ("1 of your 9 known classes was", "did not find it"),
+        )
     ]
