@@ -408,6 +408,11 @@ def test_the_work_of_training_follows_from_its_settings(tmp_path: Path, monkeypa
     assert (small.through_trunk, small.counts) == (0, 0)
     assert cached.through_trunk == 40 * 2 + 40, "two views to learn from, and one to measure health on"
     assert live.through_trunk == 2 * 256 + 40, "new views in every step"
-    forecast(job_of(images, tmp_path / "run", replace(TRANSFORMER, method="sortal", epochs=50)))
+    own = replace(TRANSFORMER, method="sortal", epochs=50)
+    forecast(job_of(images, tmp_path / "run", own))
     assert made[-1].counts > 0
     assert made[-1].kept, "tokens of a few images fit into memory"
+    assert made[-1].steps == pytest.approx(50 * (1 + 40 / 256 / 3))
+    (images / "unlabelled" / "more").rename(images / "c")
+    forecast(job_of(images, tmp_path / "run", own))
+    assert made[-1].steps == pytest.approx(70 * (1 + 40 / 256 / 3)), "a class can be hidden, to learn to count"
