@@ -88,7 +88,10 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     held = gathered[0][5]
     assert held.sum() == HELD == found.confidence.held_out
     assert not trained[0][1].validation.any()
-    for labels in (*(images.labels for _, images, *_ in trained), *(labels for _, labels in estimated), fitted[0][1]):
+    (_, counting, *_), *others = trained
+    assert len(counting.known) == 2, "one class is hidden while the method learns to count"
+    assert not counting.labelled[held].any()
+    for labels in (*(images.labels for _, images, *_ in others), *(labels for _, labels in estimated), fitted[0][1]):
         np.testing.assert_array_equal(labels >= 0, labelled & ~held)
     assert {int((labels >= 0).sum()) for _, labels, *_ in fitted} == {int((labelled & ~held).sum())}  # also of halves
     counts = Counter(label for label, out in zip(found.assignments.labels, held, strict=True) if out)
@@ -181,19 +184,19 @@ def test_other_training_settings_train_again_and_earlier_models_are_reused(
     shorter = sort(images, out, epochs=1).facts.training
     assert shorter is not None
     assert shorter.epochs == 1
-    assert not steps, "the first round of two is the only one of one"
+    assert not steps, "contrast with all labels is the only round of one"
     assert (out / "model.safetensors").read_bytes() != model
     usual = first.recipe.training.lr
     found = sort(images, out, lr=usual / 5).facts
-    assert len(steps) == 2
+    assert len(steps) == 3
     assert found.recipe.training.lr == usual / 5
     assert found.hashes.model != first.hashes.model
     assert sort(images, out, lr=usual).facts.hashes == first.hashes
-    assert len(steps) == 2
+    assert len(steps) == 3
     assert tables(out) == before
     assert (out / "model.safetensors").read_bytes() == model
     found = sort(images, out, seed=1).facts
-    assert len(steps) == 4
+    assert len(steps) == 6
     assert (gathered[-1][5] != gathered[0][5]).any()
     assert gathered[-1][5].sum() == HELD
     assert found.hashes.model != first.hashes.model
@@ -211,7 +214,7 @@ def test_an_added_image_and_a_changed_label_repeat_only_the_stages_that_depend_o
     with monkeypatch.context() as patch:
         patch.setattr("sortal.images.store.packing.run_workers", at_most(1))
         found = sort(images, out)
-    assert len(steps) == 2
+    assert len(steps) == 3
     assert len(found.assignments) == N + 1 == sizes_of(found)
     named = categories_of(found)
     holly = [file for file, name in sorted_run.truth.items() if name == "holly"]
@@ -222,7 +225,7 @@ def test_an_added_image_and_a_changed_label_repeat_only_the_stages_that_depend_o
         (images / file).rename(images / f"elm/{number}.png")
     computed.clear()
     found = sort(images, out)
-    assert len(steps) == 4
+    assert len(steps) == 6
     assert computed
     classes = [*OLD, "elm"]
     assert [(c.name, c.kind) for c in found.categories[:4]] == [(name, "known") for name in classes]
@@ -402,12 +405,12 @@ def test_run_json_records_the_settings_and_circumstances(sorted_run: SortedRun) 
     saved = tiny.strict_json(sorted_run.out / "run.json")
     wanted = {name: SETTINGS[name] for name in ("k", "backbone", "epochs", "n_init", "k_max", "held_out")}
     wanted |= {"method": "sortal", "weights": None, "lr": "auto", "views": "auto", "seed": 0, "unsure_below": 0.5}
-    wanted |= {"learn_on": None, "max_pixels": MAX_PIXELS}
+    wanted |= {"learn_on": None, "max_pixels": MAX_PIXELS, "granularity": "usual"}
     assert saved["settings"] == wanted
     assert (saved["format"], saved["device"], saved["next_id"]) == ("sortal run 2", "cpu", 6)
     assert saved["images"] == [{"folder": str(sorted_run.images), "images": N, "paths": {}}]
     assert saved["backbone"].keys() >= {"name", "image_size", "shorter_side", "width", "mean", "std"}
-    assert saved["training"]["epochs"] == 2
+    assert saved["training"]["epochs"] == 3, "two, and one to learn to count"
     assert set(map(type, saved["training"]["losses"].values())) == {float}
     assert saved["versions"].keys() >= {"sortal", "python", "torch", "numpy"}
     assert saved["hashes"].keys() == {"images", "features", "model"}

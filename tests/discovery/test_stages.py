@@ -95,7 +95,7 @@ def test_without_a_gpu_tokens_are_cached_in_a_file_if_there_is_room(
 
 
 def test_a_setback_of_training_is_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Probe, "failure", Mock(side_effect=["collapsed", None, None]))
+    monkeypatch.setattr(Probe, "failure", Mock(side_effect=["collapsed", None, None, None]))
     notes: list[str] = []
     found = sort(tiny.as_array(), tmp_path / "run", runtime=replace(CPU, note=notes.append))
     (setback,) = [note for note in notes if "going back to its start with a learning rate of 0.015." in note]
