@@ -2,6 +2,7 @@
 
     python benchmarks/wild.py IMAGES... --weights FILE --conditions H F T --splits first second --out results.jsonl
     python benchmarks/wild.py table results.jsonl
+    python benchmarks/wild.py plot results.jsonl calibration.png
 
 IMAGES are folders with one folder per class. Each condition is one way in which a collection may come:
 
@@ -49,6 +50,7 @@ LABELS = {"F": 10, "TF": 10, "V": 5}  # labelled images of a class; half of them
 OLD = {"O1": 0.25, "O3": 0.75}  # share of the classes; half of them otherwise
 SMALL = {"S3": 300, "S6": 600}  # images
 WRONG, JUNK, JUNK_OF_A_CLASS, MOST_COPIES = 0.1, 0.1, 2, 5
+FEWEST_IN_BIN = 20  # images in a bin of confidence that is drawn
 CHECKED = 0.15  # share of the labels, the most doubtful first, among which wrong ones are looked for
 COLUMNS = ("all", "old", "new", "mean", "k", "interval", "ece_old", "ece_new", "seconds")
 # CIFAR's vehicles by where they go and its animals by kind; flowers by their botanical family.
@@ -334,6 +336,28 @@ def table(path: Path) -> None:
         print(f"| {' | '.join([condition, *names, *counts, *cells, '; '.join(extra)])} |")
 
 
+def plot(path: Path, picture: Path) -> None:
+    """Draw accuracy against confidence: all images of each condition together, one line per set."""
+    from matplotlib.figure import Figure
+
+    bins: dict[tuple[str, str], NDArray[np.float64]] = defaultdict(lambda: np.zeros((10, 3)))  # by condition and set
+    for line in path.read_text().splitlines():
+        one = json.loads(line)
+        for confidence, accuracy, images in one.get("bins", ()):
+            place = min(int(10 * confidence), 9)
+            bins[one["condition"], one["set"]][place] += images * np.array([confidence, accuracy, 1])
+    conditions = [each for each in CONDITIONS if any(each == condition for condition, _ in bins)]
+    figure = Figure(figsize=(3 * len(conditions), 3.4), layout="constrained")
+    for axes, condition in zip(np.ravel(figure.subplots(1, len(conditions), sharey=True)), conditions, strict=True):
+        axes.plot([0, 1], [0, 1], color="0.8")
+        for name in sorted(name for each, name in bins if each == condition):
+            sums = bins[condition, name][bins[condition, name][:, 2] >= FEWEST_IN_BIN]
+            axes.plot(sums[:, 0] / sums[:, 2], sums[:, 1] / sums[:, 2], marker="o", markersize=3, label=name)
+        axes.set(title=condition, xlabel="confidence", ylabel="share right", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.legend(fontsize=6)
+    figure.savefig(picture, dpi=100)
+
+
 def _unfit(junk: dict[str, float]) -> float:
     return junk.get("unsure", 0.0) + junk.get("other", 0.0)
 
@@ -355,6 +379,9 @@ def _cell(column: str, values: list[Any]) -> str:
 def main() -> None:
     if sys.argv[1:2] == ["table"]:
         table(Path(sys.argv[2]))
+        return
+    if sys.argv[1:2] == ["plot"]:
+        plot(Path(sys.argv[2]), Path(sys.argv[3]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="+", type=Path)

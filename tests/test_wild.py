@@ -250,3 +250,11 @@ def test_a_run_that_fails_is_a_result(
     found = json.loads(asked.out.read_text())
     assert (found["error"], found["version"], found["images"]) == ("ValueError: no room", "before", 6 * EACH)
     assert json.loads(capsys.readouterr().out) == found
+
+
+def test_calibration_is_drawn_by_condition_and_set(wild: Any, tmp_path: Path) -> None:
+    results, picture = tmp_path / "results.jsonl", tmp_path / "calibration.png"
+    lines = [{"condition": c, "set": s, "bins": [[0.4, 0.5, 30], [0.9, 0.8, 40]]} for c in "HF" for s in ("a", "b")]
+    results.write_text("\n".join(map(json.dumps, [*lines, {"condition": "V", "set": "a", "error": "no"}])))
+    wild.plot(results, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")

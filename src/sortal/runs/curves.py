@@ -87,7 +87,7 @@ def k_curve(k: KChoice, true: int | None = None) -> Chart | None:
         return None
     spread = [(tried.k, tried.each or (tried.score,)) for tried in curve]
     scores = [score for _, each in spread for score in each]
-    average = "Median" if k.method == "separation" else "Mean"
+    average = "Best" if k.trial else "Median" if k.method == "separation" else "Mean"
     uprights = [Upright("Chosen", k.k, f"k = {k.k:,}", "chosen")]
     if true is not None:
         uprights.append(Upright("True", true, f"k = {true:,}", "true"))
