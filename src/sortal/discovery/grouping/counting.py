@@ -31,10 +31,8 @@ from sortal.system.progress import Runtime
 HIDDEN_SHARE, FEWEST_TO_HIDE = 1 / 3, 3  # of the known classes, and how many there must be
 FITS_PER_K = 5  # of k-means for each k
 WIDE_STEP, NARROW_STEP = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
-HOPELESS, PLAUSIBLE = (
-    6.0,
-    4.0,
-)  # how far the log density is below the best where the search ends, and where it is refined
+HOPELESS = 6.0  # below the best log density: where the search ends
+PLAUSIBLE = 4.0  # below the best log density: down to where ks between others are tried
 MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
 WORSE_SEPARATION, WORSE_TRAINED = 0.1, 0.03  # shares of the best that are one standard deviation: at first, and later
