@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from sortal.config import Discovery, Precision, Reading, Recipe
 from sortal.metrics import Accuracy
+from sortal.system.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,8 @@ class KChoice:
         if self.trial is None:
             return ""
         hidden, found = self.trial
-        were = f"{hidden:,} of your {self.known:,} known classes {'was' if hidden == 1 else 'were'} hidden"
+        of = plural(self.known, "known class", "known classes")
+        were = f"{hidden:,} of your {of} {'was' if hidden == 1 else 'were'} hidden"
         counted = f"As a trial, {were} from the method while it counted"
         result = f"found {found or 'none'} of them" if hidden > 1 else "found it" if found else "did not find it"
         return f"{counted}, and it {result}."

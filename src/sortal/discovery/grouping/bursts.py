@@ -55,10 +55,8 @@ def find_moments(job: Job, images: ImageSet, store: PixelStore, runtime: Runtime
 def describe_bursts(moments: Moments) -> str:
     """Say how many images are not the only one of their moment."""
     bursts = moments.sizes[moments.sizes > 1]
-    return (
-        f"{int(bursts.sum()):,} images are near-duplicates of others ({plural(len(bursts), 'group')}); "
-        "each group counts once"
-    )
+    count = plural(int(bursts.sum()), "image is a near-duplicate", "images are near-duplicates")
+    return f"{count} of others ({plural(len(bursts), 'group')}); each group counts once"
 
 
 def _cached(job: Job, store: PixelStore, runtime: Runtime) -> Moments:
