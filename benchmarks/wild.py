@@ -229,7 +229,7 @@ def sort(
 
     true = len(np.unique(images.truth[images.truth >= 0]))
     settings = Discovery(
-        method=method,  # type: ignore[arg-type]
+        method=method,
         k=true if method != "sortal" or arguments.k == "true" else "auto",
         backbone=arguments.backbone,
         weights=arguments.weights,

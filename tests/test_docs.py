@@ -153,14 +153,14 @@ def test_what_pages_count_is_what_there_is() -> None:
     from sortal.config import Discovery, Reading, Training
     from sortal.exchange.export import EXPORT_FORMATS
     from sortal.images.datasets import DATASET_NAMES
-    from sortal.research.benchmark.presets import DATASET_TITLES, METHOD_TITLES, PRESETS
+    from sortal.research.benchmark.presets import DATASET_TITLES, PAPER_METHODS, PRESETS
 
     there = {
         "presets": {len(PRESETS)},
         "commands": {len(COMMANDS)},
         "formats": {len(EXPORT_FORMATS)},
         "public names": {len(sortal.__all__)},
-        "methods": {len(METHOD_TITLES)},
+        "methods": {len(PAPER_METHODS)},
         "settings": {len(fields(record)) for record in (Discovery, Reading, Training)},
         "paper's data sets": {len(DATASET_TITLES)},
         "data sets": {len(DATASET_TITLES), len(DATASET_NAMES)},

@@ -202,6 +202,8 @@ def test_scripts_and_styles_are_formatted(path: Path) -> None:
 TESTED_BY = {
     "sortal": "test_public.py",
     "sortal.__main__": "test_main.py",
+    "sortal.config.rules": "config/test_settings.py",
+    "sortal.config.training": "config/test_settings.py",
     "sortal.discovery.grouping.choose_k": "discovery/test_stages.py",
     "sortal.discovery.grouping.shared_kmeans": "discovery/test_processes.py",
     "sortal.discovery.reviewing.open": "web/app/test_server.py",

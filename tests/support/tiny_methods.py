@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sortal.config import CLASSIFIERS, Contrast, Distillation, Losses, Ranks, Recipe, Rounds, Swaps, Training
+from sortal.config import BUILT_IN, Contrast, Distillation, Losses, Ranks, Recipe, Rounds, Swaps, Training
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch
 from sortal.learning.heads import ProjectionHead
-from sortal.learning.methods import METHOD_CLASSES, Method, make
+from sortal.learning.methods import Method, make
 
-NAMES = tuple(METHOD_CLASSES)
+NAMES = tuple(sorted(name for name, of in BUILT_IN.items() if of.learner))
 IN_SMALL: dict[str, Losses] = {
     "gcd": Contrast(hidden=16, bottleneck=8),
     "rankstats": Ranks(),
@@ -51,7 +51,7 @@ def small(
         method=of_recipe,
         training=Training(batch_size=batch_size, seed=seed),
         losses=losses or IN_SMALL[name],
-        clustering="head" if name in CLASSIFIERS else "semi-supervised",
+        clustering="head" if BUILT_IN[name].classifies else "semi-supervised",
         estimate_on="raw",
     )
     method = make(recipe, convnet() if backbone is None else backbone, k=k, known=known)

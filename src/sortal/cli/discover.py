@@ -27,7 +27,7 @@ from sortal.cli.options import (
     source_of,
     spell,
 )
-from sortal.config import CLASSIFIERS, Discovery, Granularity, Reading
+from sortal.config import Discovery, Granularity, Reading, registered
 from sortal.errors import InputError, Remedy
 from sortal.system.progress import is_first, say
 from sortal.system.text import byte_sizes, duration, plain, plural
@@ -189,7 +189,8 @@ def print_run(run: "Run") -> None:
         asked = run.facts.settings.granularity
         first, second = (each for each in get_args(Granularity) if each != asked)
         again = shlex.join(("sortal", "discover", plain(run.folder), "--granularity", first))
-        how = "" if run.facts.settings.method in CLASSIFIERS else " without training"
+        of = registered(run.facts.settings.method)
+        how = "" if of is None or of.needs_k else " without training"
         print(f"Too coarse or too fine? {again} (or {second}) sorts again{how}.")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, Granularity, MethodName, Rounds, Training
+from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, Granularity, Rounds, Training
 from sortal.discovery import defaults, stages
 from sortal.discovery.grouping.counting import hidden_classes
 from sortal.discovery.grouping.rounds import epochs_of_rounds
@@ -92,7 +92,7 @@ class RunForecast(Forecast):
     held_out: int  # labelled images reserved for calibration
     k: int | Auto
     granularity: Granularity
-    method: MethodName
+    method: str
     weights: str
     epochs: int
     views: int | None  # cached views of an image; None for new views in every epoch

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, Recipe
+from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, Recipe, registration_of
 from sortal.discovery.defaults import recipe_for, resolved
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing
@@ -199,6 +199,7 @@ def _find(
             Remedy("let k be estimated", k=AUTO),
             Remedy("give another k alone"),
         )
+    registration_of(wanted.settings.method)
     if not isinstance(images, ImageSet):
         source = images if folders_in(images) == folders else folders  # errors name it as it was given
         images = read_images(source, labels=wanted.labels, need_labels=False, **asdict(wanted.reading))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sortal.config import Training
 from sortal.errors import InputError
 from sortal.learning.checkpoint import run_key
-from sortal.learning.methods import METHOD_CLASSES
+from sortal.learning.methods import learner_of
 from sortal.learning.methods.code import code_of
 from sortal.learning.train import train
 from sortal.system.progress import Runtime
@@ -218,8 +218,8 @@ def test_a_method_that_computes_something_else_has_another_version(name: str) ->
         sum(losses.values()).backward()
         size = sum(float(value.grad.abs().sum()) for value in method.parameters() if value.grad is not None)
     version, wanted, gradient = RECORDED[name]
-    now = (METHOD_CLASSES[name].version, values(losses), size)
-    assert METHOD_CLASSES[name].version == version, f"record what it computes now: {now}"
+    now = (type(method).version, values(losses), size)
+    assert type(method).version == version, f"record what it computes now: {now}"
     # Thousands of operations in float64, the errors of which a small temperature multiplies by tens.
     assert values(losses) == pytest.approx(wanted, rel=1e-9, abs=1e-12), f"raise its version, and record {now}"
     assert size == pytest.approx(gradient, rel=1e-8), f"raise its version, and record {now}"
@@ -229,4 +229,6 @@ def test_versions_are_part_of_a_key() -> None:
     images, store = named(["x", None]), small_store(2, 8)
     for name in NAMES:
         code = run_key(small(name), images, store, Training())["code"]
-        assert f"{METHOD_CLASSES[name].__name__} {METHOD_CLASSES[name].version}" in code
+        learner = learner_of(name)
+        assert learner is not None
+        assert f"{learner.__name__} {learner.version}" in code

@@ -10,7 +10,7 @@ import torch.nn.functional as nnf
 from support import tiny_methods
 from support.runtimes import CPU
 from support.stores import store_of
-from support.tiny_methods import batch_of, convnet, double_precision, inputs_of, small, state, values
+from support.tiny_methods import NAMES, batch_of, convnet, double_precision, inputs_of, small, state, values
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
@@ -20,13 +20,13 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.batches import Batch
 from sortal.learning.features import extract
-from sortal.learning.methods import METHOD_CLASSES, Method
+from sortal.learning.methods import Method
 from sortal.learning.train import train
 from sortal.metrics import accuracy
 
 SMALL = Contrast(hidden=16, bottleneck=8, prototypes=40)
 KINDS: dict[str, tuple[str, Losses | None]] = {
-    **{name: (name, None) for name in METHOD_CLASSES},
+    **{name: (name, None) for name in NAMES},
     "gcd with prototypes": ("gcd", replace(SMALL, output="prototypes")),
     "uno without a queue": ("uno", Swaps(queue=0)),
     "uno with more heads": ("uno", Swaps(queue=7, heads=2, overclustering=2)),
@@ -237,7 +237,7 @@ def found(method: Method, images: ImageSet, store: PixelStore) -> tuple[float, f
     return score.all, score.new
 
 
-@pytest.mark.parametrize("name", [name for name in METHOD_CLASSES if name != "sortal"])  # which learns in rounds
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "sortal"])  # which learns in rounds
 def test_training_improves_the_accuracy_of_every_method(name: Any) -> None:
     """In float64, so that training gives the same result on every machine; only k-means is subject to rounding.
 

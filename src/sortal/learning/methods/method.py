@@ -1,14 +1,23 @@
 """The interface of training methods: a forward pass per view, and losses per batch."""
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-from sortal.config import Losses
+from sortal.config import Losses, Training
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What a method is created for."""
+
+    k: int  # categories; 0 if the method does not need them and they are not given
+    known: tuple[int, ...]  # class numbers, sorted; a classifier has them first
+    training: Training
 
 
 class Method(nn.Module, ABC):
@@ -24,6 +33,11 @@ class Method(nn.Module, ABC):
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = backbone
+
+    @classmethod
+    def create(cls, backbone: Backbone, losses: Losses, problem: Problem) -> Self:
+        """Create the method from its registered settings; by default with the same arguments."""
+        return cls(backbone, losses, problem)  # type: ignore[call-arg]
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that its losses depend on, which are part of a run's key."""

@@ -1,17 +1,18 @@
 """SimGCD (Wen et al., ICCV 2023): GCD's contrastive losses and a self-distilled classifier."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from sortal.config import Distillation
+from sortal.config import Distillation, Losses
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Batch
 from sortal.learning.heads import Classifier, ProjectionHead, output_index
 from sortal.learning.losses import classification, contrastive, entropy_deficit, soft_classification
-from sortal.learning.methods.method import Method
+from sortal.learning.methods.method import Method, Problem
 
 
 class SimGcd(Method):
@@ -33,6 +34,10 @@ class SimGcd(Method):
         self.head = ProjectionHead(backbone.spec.width, hidden=c.hidden, bottleneck=c.bottleneck, seed=seed)
         self.categories = Classifier(backbone.spec.width, k, bias=False, seed=seed)
         self.register_buffer("known", torch.tensor(known, dtype=torch.int64))
+
+    @classmethod
+    def create(cls, backbone: Backbone, losses: Losses, problem: Problem) -> Self:
+        return cls(backbone, problem.k, problem.known, losses, seed=problem.training.seed)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute the projection and the cosines to all categories, concatenated to (n, bottleneck + k)."""

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sortal.config import BACKBONE, Contrast
+from sortal.config import BACKBONE, METHODS, Contrast
 from sortal.errors import InputError, Remedy
 from sortal.research.benchmark import aggregate, published
 from sortal.research.benchmark.aggregate import NO_FIGURE, Figure, Group, figure, flat, lines, share, shortened
@@ -18,7 +18,7 @@ from sortal.research.benchmark.presets import (
     ACCURACY_TABLES,
     COUNTED,
     DATASET_TITLES,
-    METHOD_TITLES,
+    PAPER_METHODS,
     PRESETS,
     Preset,
 )
@@ -107,7 +107,9 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
         header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
     else:
         of = ACCURACY_TABLES[table]
-        names = {(title,): [f"{table}/{dataset}/{method}" for dataset in of] for method, title in METHOD_TITLES.items()}
+        names = {
+            (METHODS[method].title,): [f"{table}/{dataset}/{method}" for dataset in of] for method in PAPER_METHODS
+        }
         header = ("Method", *_headings(of))
         about = (*ABOUT_ACCURACY, ABOUT_SIMGCD)
     rows: list[Row] = [(first, {name: by_name.get(name, ()) for name in own}) for first, own in names.items()]
@@ -175,12 +177,12 @@ def _others(records: Sequence[Record]) -> list[Table]:
 def _label(record: Record) -> str:
     """Return the name of a run in the table of its data set; a modified preset keeps its whole name."""
     own = record.name if record.name in PRESETS else record.name.partition("/")[2] or record.name
-    return next((title for method, title in METHOD_TITLES.items() if method == own), own)
+    return METHODS[own].title if own in METHODS else own
 
 
 def _place(record: Record) -> tuple[int, str]:
     """Return a sort key: methods in the order of the paper, then the rest by name."""
-    label, titles = _label(record), [*METHOD_TITLES.values()]
+    label, titles = _label(record), [METHODS[method].title for method in PAPER_METHODS]
     return titles.index(label) if label in titles else len(titles), label
 
 

@@ -7,15 +7,14 @@ from typing import Any
 
 from sortal.config import (
     BACKBONE,
-    TRAININGS,
-    Clustering,
+    METHODS,
     Contrast,
     Discovery,
     Distillation,
     Losses,
-    MethodName,
     Ranks,
     Recipe,
+    registration_of,
 )
 from sortal.discovery.defaults import FEW_IMAGES, recipe_for
 from sortal.errors import InputError, quoted
@@ -31,14 +30,7 @@ DATASET_TITLES = {
     "herbarium19": "Herbarium-19",
     "fgvc_aircraft": "FGVC-Aircraft",
 }
-METHOD_TITLES: dict[MethodName, str] = {
-    "kmeans": "k-means",
-    "rankstats": "RankStats+",
-    "uno": "UNO+",
-    "gcd": "GCD",
-    "simgcd": "SimGCD",
-    "sortal": "Sortal",
-}
+PAPER_METHODS = ("kmeans", "rankstats", "uno", "gcd", "simgcd", "sortal")  # the rows of its tables, and our own
 ACCURACY_TABLES = {  # data sets of the tables of methods
     "table2": ("cifar10", "cifar100", "imagenet100"),
     "table3": ("cub", "stanford_cars", "herbarium19"),
@@ -47,18 +39,14 @@ ACCURACY_TABLES = {  # data sets of the tables of methods
 COUNTED = ("cifar10", "cifar100", "imagenet100", "cub", "stanford_cars", "herbarium19")  # table4
 ABLATED = ("cifar100", "herbarium19")  # table5
 # Incremented when the recipes of a method change.
-VERSIONS: dict[MethodName, int] = {**dict.fromkeys(METHOD_TITLES, 1), "simgcd": 2, "sortal": 4}
-CLUSTERINGS: dict[MethodName, Clustering] = {  # all others: "head"
-    "kmeans": "kmeans",
-    **dict.fromkeys(("gcd", "sortal"), "semi-supervised"),
-}
+VERSIONS = {**dict.fromkeys(PAPER_METHODS, 1), "simgcd": 2, "sortal": 4}
 N_INIT = 100
 RESNET_WEIGHTS = "dino_resnet50_pretrain.pth, from github.com/facebookresearch/dino"
-PAPER_LOSSES: dict[MethodName, Losses] = {  # where they are not the default
+PAPER_LOSSES: dict[str, Losses] = {  # where they are not the default
     "gcd": Contrast(output="prototypes"),
     "simgcd": Distillation(entropy_weight=1),
 }
-SPECIAL_LOSSES: dict[tuple[MethodName, str], Losses] = {  # on single data sets
+SPECIAL_LOSSES: dict[tuple[str, str], Losses] = {  # on single data sets
     ("rankstats", "cifar10"): Ranks(consistency=5, ramp=50 / 200),
     ("simgcd", "cifar100"): Distillation(entropy_weight=4),  # from the scripts of SimGCD's authors
     ("simgcd", "cub"): Distillation(entropy_weight=2),
@@ -99,12 +87,12 @@ def select(name: str) -> tuple[Preset, ...]:
     raise InputError(f"Unknown preset {quoted(name)}.{hint} List them with: sortal benchmark presets.")
 
 
-def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbone: str = BACKBONE) -> Preset:
+def ad_hoc(dataset: str, method: str, *, name: str | None = None, backbone: str = BACKBONE) -> Preset:
     """Return a method with Sortal's own defaults on any data set, named dataset/method by default."""
-    settings = Discovery(method=method, backbone=backbone)
+    of, settings = registration_of(method), Discovery(method=method, backbone=backbone)
     recipe = recipe_for(settings, FEW_IMAGES, on_gpu=True)  # the epochs of a large set on a GPU
     return Preset(
-        name=name or f"{dataset}/{method}",
+        name=name or f"{dataset}/{of.name}",
         version=None,
         dataset=dataset,
         backbone=backbone,
@@ -113,15 +101,15 @@ def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbon
         n_init=N_INIT,
         recipe=replace(
             recipe,
-            clustering=CLUSTERINGS.get(method, "head"),
-            estimate_on="learned" if method == "sortal" else "raw",
-            select=method == "gcd",
+            clustering="kmeans" if of.name == "kmeans" else of.clustering,
+            estimate_on="learned" if of.name == "sortal" else "raw",
+            select=of.name == "gcd",
         ),
-        title=f"{DATASET_TITLES.get(dataset, dataset)}, {METHOD_TITLES[method]}",
+        title=f"{DATASET_TITLES.get(dataset, dataset)}, {of.title}",
     )
 
 
-def _preset(name: str, method: MethodName, title: str, **changes: Any) -> Preset:
+def _preset(name: str, method: str, title: str, **changes: Any) -> Preset:
     """Return a method with the paper's recipe, 200 epochs with new views in each, except for `changes`.
 
     Sortal's own method keeps its defaults.
@@ -130,7 +118,7 @@ def _preset(name: str, method: MethodName, title: str, **changes: Any) -> Preset
     usual = ad_hoc(dataset, method, name=name)
     if method == "sortal":
         return replace(usual, version=VERSIONS[method])
-    training = replace(TRAININGS[method], epochs=200, batch_size=128, views=None)
+    training = replace(METHODS[method].training, epochs=200, batch_size=128, views=None)
     losses = SPECIAL_LOSSES.get((method, dataset)) or PAPER_LOSSES.get(method) or usual.recipe.losses
     settings: dict[str, Any] = {"training": training, "losses": losses, **changes}
     title = f"{DATASET_TITLES[dataset]}, {title}"
@@ -151,8 +139,8 @@ def _ablation(start: str) -> Iterator[Preset]:
 def _paper() -> Iterator[Preset]:
     for table, datasets in ACCURACY_TABLES.items():
         for dataset in datasets:
-            for method, title in METHOD_TITLES.items():
-                yield _preset(f"{table}/{dataset}/{method}", method, title)
+            for method in PAPER_METHODS:
+                yield _preset(f"{table}/{dataset}/{method}", method, METHODS[method].title)
     for dataset in COUNTED:
         yield replace(_preset(f"table4/{dataset}", "kmeans", "how many classes"), k="auto")
     for dataset in ABLATED:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from sortal.config import AUTO, BACKBONE, LIVE, Contrast, Discovery, MethodName, Overrides, from_keywords
+from sortal.config import AUTO, BACKBONE, LIVE, Contrast, Discovery, Overrides, from_keywords, registration_of
 from sortal.errors import InputError, Remedy
 from sortal.images import datasets
 from sortal.research.benchmark.presets import Preset, ad_hoc, select
@@ -41,7 +41,7 @@ def choose(
     else:
         label, backbone = datasets.label(dataset, root), overrides.backbone or BACKBONE
         asked = methods or (Discovery().method,)
-        each = cast(dict[MethodName, None], dict.fromkeys(asked))  # ad_hoc refuses other names
+        each = dict.fromkeys(registration_of(reference).name for reference in asked)
         chosen = [ad_hoc(dataset, method, name=f"{label}/{method}", backbone=backbone) for method in each]
     some = overrides.backbone is None and any(preset.needs for preset in chosen)  # only these take the weights
     without = replace(overrides, weights=None) if some else overrides

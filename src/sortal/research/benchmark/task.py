@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sortal.config import CLASSIFIERS, LIVE, Discovery, Recipe
+from sortal.config import LIVE, Discovery, Recipe, registration_of
 from sortal.discovery.job import Job, Origin, check_sortable
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.images import datasets
@@ -19,7 +19,7 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.learning.methods import METHOD_CLASSES
+from sortal.learning.methods import learner_of
 from sortal.learning.methods.code import LOOP
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
@@ -100,14 +100,14 @@ class Task:
     @property
     def _versions(self) -> tuple[int, int] | None:
         """Return the versions of the training loop and the method; None for a method that is not trained."""
-        method = METHOD_CLASSES.get(self.preset.recipe.method)
+        method = learner_of(self.preset.recipe.method)
         return None if method is None else (LOOP, method.version)
 
     @property
     def training_key(self) -> tuple[Any, ...]:
         """Return everything that decides the training: the first of several tasks with the same key trains for all."""
         p = self.preset
-        k = p.k if p.recipe.method in CLASSIFIERS else None
+        k = p.k if registration_of(p.recipe.method).needs_k else None
         return self.dataset, p.backbone, p.weights, repr(p.recipe.losses), repr(p.recipe.training), self.seed, k
 
 
