@@ -47,7 +47,8 @@ from sortal.learning.batches import Batch, draw
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.health import Probe
 from sortal.learning.methods import Contrastive, Method
-from sortal.learning.step import Optimiser, TrainingStep, schedule
+from sortal.learning.optimiser import Optimiser
+from sortal.learning.step import TrainingStep, schedule
 from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import TrainingResult
 from sortal.learning.validation import Validation

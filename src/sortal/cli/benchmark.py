@@ -27,10 +27,12 @@ Examples:
   sortal benchmark --preset table3/cub/gcd --root data
   sortal benchmark --preset table2 --root data        all rows of a table
   sortal benchmark folder --root flowers --method gcd,uno --k auto
+  sortal benchmark folder --root flowers --method gcd,my_file.py:MyMethod
+  sortal benchmark folder --root flowers --set losses.temperature=0.3,1.0
   sortal benchmark presets
   sortal benchmark table benchmark --out tables
 """
-METHOD_HELP = "One or more of sortal, gcd, kmeans, rankstats, simgcd and uno; sortal by default."
+METHOD_HELP = "One or more of sortal, gcd, kmeans, rankstats, simgcd, uno and FILE.py:CLASS; sortal by default."
 PRESET_HELP = "Names of presets, or the start of several: table3/cub/gcd, table3/cub, table3."
 SEEDS = ("0", "1", "2")
 SEEDS_HELP = "One or more whole numbers, a run each: 0 1 2 or 0,1,2."

@@ -27,7 +27,7 @@ from sortal.cli.options import (
     source_of,
     spell,
 )
-from sortal.config import Discovery, Granularity, Reading, registered
+from sortal.config import Discovery, Granularity, Reading, load_method, registered
 from sortal.errors import InputError, Remedy
 from sortal.system.progress import is_first, say
 from sortal.system.text import byte_sizes, duration, plain, plural
@@ -48,6 +48,8 @@ Examples:
   sortal discover photos more_photos    several folders
   sortal discover photos-run            the images of a run, again
   sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
+  sortal discover photos --method my_file.py:MyMethod   a method of your own
+  sortal discover --help --method simgcd   with the settings of that method
 """
 DEMO_EXAMPLES = """\
 Examples:
@@ -108,6 +110,8 @@ def discover(
 
         source = source_of(images)
         named = given(Discovery, Reading)
+        if "method" in named:
+            load_method(settings.method)
         job = prepare(source, labels, out, settings, reading, given=named, runtime=runtime, force=force)
         asked = job.retraining is not None and not (yes or dry_run or job.agreed)
         if asked and not (_can_ask() and processes() == 1):
@@ -168,6 +172,8 @@ def print_forecast(p: "Forecast") -> None:
 
 
 def _classes(p: "Forecast") -> str:
+    if p.k == "own":
+        return "found by the method"
     if p.k != "auto":
         return f"k = {p.k}"
     return "estimated" if p.granularity == "usual" else f"estimated, {p.granularity} than usual"

@@ -1,5 +1,6 @@
 """Settings of each stage, declared once and validated; the methods that there are."""
 
+from sortal.config.changes import changed, combinations, described, differences
 from sortal.config.methods import (
     BUILT_IN,
     METHODS,
@@ -11,7 +12,8 @@ from sortal.config.methods import (
     registered,
     registration_of,
 )
-from sortal.config.rules import AUTO, BOUNDS, Auto, Rule, SettingsGroup, describe, from_keywords, option, rules_of
+from sortal.config.plugins import load_method
+from sortal.config.rules import AUTO, BOUNDS, OWN, Auto, Rule, SettingsGroup, describe, from_keywords, option, rules_of
 from sortal.config.settings import (
     BACKBONE,
     CONVNET,
@@ -57,6 +59,7 @@ __all__ = [
     "LIVE",
     "MAX_PIXELS",
     "METHODS",
+    "OWN",
     "REFERENCES",
     "ROBUST",
     "SMALLER",
@@ -90,8 +93,13 @@ __all__ = [
     "Swaps",
     "Training",
     "Unlisted",
+    "changed",
+    "combinations",
     "describe",
+    "described",
+    "differences",
     "from_keywords",
+    "load_method",
     "option",
     "reference_to",
     "register",

@@ -12,17 +12,19 @@ from sortal.errors import InputError, quoted
 
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
+OWN: Literal["own"] = "own"  # the k that a method finds itself
 BOUNDS = {"least": (ge, "of at least"), "above": (gt, "above"), "most": (le, "at most")}  # of numbers, also in words
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The values a setting may take: a number within bounds, one of some words, or any text."""
+    """The values a setting may take: a number within bounds, one of some words, any text, or several texts."""
 
     number: type | None  # int or float
     text: bool
     words: tuple[Any, ...]
     bounds: Mapping[str, float]  # by name in BOUNDS
+    several: bool = False
 
     @classmethod
     def of(cls, hint: Any, **bounds: float) -> Self:
@@ -33,11 +35,13 @@ class Rule:
             if part in (bool, NoneType) or get_origin(part) is Literal:
                 words += (True, False) if part is bool else (None,) if part is NoneType else get_args(part)
         number = next((part for part in parts if part in (int, float)), None)
-        return cls(number, str in parts, tuple(words), bounds)
+        return cls(number, str in parts, tuple(words), bounds, hint == tuple[str, ...])
 
     def holds(self, value: Any) -> bool:
         if any(type(value) is type(word) and value == word for word in self.words):
             return True
+        if self.several:
+            return isinstance(value, list | tuple) and all(isinstance(each, str) and each != "" for each in value)
         if self.text:
             return isinstance(value, str) and value != ""
         numbers = (int, float) if self.number is float else (int,)
@@ -47,7 +51,7 @@ class Rule:
         return finite and all(BOUNDS[name][0](value, bound) for name, bound in self.bounds.items())
 
     def __str__(self) -> str:
-        kinds = ["text"] if self.text else []
+        kinds = ["several texts"] if self.several else ["text"] if self.text else []
         if self.number is not None:
             limits = " and ".join(f"{BOUNDS[name][1]} {bound}" for name, bound in self.bounds.items())
             kinds.append(f"a {'whole ' if self.number is int else ''}number {limits}".rstrip())
@@ -75,8 +79,12 @@ class SettingsGroup:
             value = getattr(self, name)
             if rule.text and isinstance(value, os.PathLike):
                 value = os.fspath(value)
+            if rule.several and isinstance(value, Mapping):
+                value = tuple(f"{key}={each}" for key, each in value.items())
             if not rule.holds(value):
                 raise InputError(f"{name} must be {rule}, got {quoted(value)}.")
+            if rule.several:
+                value = tuple(value)
             if rule.number is float and not isinstance(value, str | NoneType):  # 1 and 1.0 are one setting
                 value = float(value)
             object.__setattr__(self, name, value)

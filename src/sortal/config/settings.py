@@ -34,7 +34,11 @@ UNLABELLED_FOLDER = "unlabelled"  # the folder of images without a label
 class Discovery(SettingsGroup):
     """How a collection is sorted; "auto" chooses a value that suits the data and the machine, and reports it."""
 
-    k: int | Auto = option(AUTO, "Number of classes, including the known ones; auto estimates it.", least=1)
+    k: int | Literal["auto", "own"] = option(
+        AUTO,
+        "Number of classes, including the known ones; auto estimates it, own leaves it to a method that can.",
+        least=1,
+    )
     granularity: Granularity = option("usual", "finer or coarser categories than usual, without training again.")
     method: str = option(
         "sortal",
@@ -51,6 +55,12 @@ class Discovery(SettingsGroup):
     lr: float | Auto = option(AUTO, "Learning rate; auto is the method's own. Lower it if training fails.", above=0)
     views: int | Literal["auto", "live"] = option(
         AUTO, "Augmented views cached per image; live computes new ones every epoch, which is slower.", least=2
+    )
+    trained: int | Auto = option(
+        AUTO, "Last blocks of the backbone to train; auto is the method's own, mostly 1, and all of convnet.", least=1
+    )
+    set: tuple[str, ...] = option(
+        (), "Another setting of the method, such as losses.temperature=0.3 or training.batch_size=64; may be repeated."
     )
     seed: int = option(0, "Seed of every random choice.", least=0, most=2**31 - 1)
     k_max: int = option(1000, "Largest k the estimate considers.", least=2)
@@ -89,8 +99,8 @@ class Reading(SettingsGroup):
 class Overrides(SettingsGroup):
     """Settings of a benchmark that replace a preset's; None keeps the preset's own."""
 
-    k: int | Literal["true", "auto"] | None = option(
-        None, "Number of classes: true, auto (estimated on the raw features) or a number.", least=1
+    k: int | Literal["true", "auto", "own"] | None = option(
+        None, "Number of classes: true, auto (estimated on the raw features), own (the method's) or a number.", least=1
     )
     backbone: str | None = option(None, "As in sortal discover; the paper's by default.")
     weights: str | None = option(
@@ -100,6 +110,10 @@ class Overrides(SettingsGroup):
     lr: float | None = option(None, "Learning rate; the method's own by default.", above=0)
     views: int | Literal["auto", "live"] | None = option(
         None, "Augmented views cached per image, or live; auto without a preset.", least=2
+    )
+    trained: int | None = option(None, "Last blocks of the backbone to train; the method's own by default.", least=1)
+    set: tuple[str, ...] = option(
+        (), "As in sortal discover; with several values, as in losses.temperature=0.1,0.3, a run each. May be repeated."
     )
 
 

@@ -7,6 +7,7 @@ from sortal.config import (
     AUTO,
     BACKBONE,
     CONVNET,
+    OWN,
     SMALLER,
     VIEWS,
     Discovery,
@@ -15,6 +16,7 @@ from sortal.config import (
     Registration,
     Rounds,
     Training,
+    changed,
     registration_of,
 )
 from sortal.system.text import plural
@@ -33,10 +35,20 @@ TINY_LOSSES: dict[str, Losses] = {
 
 
 def resolved(settings: Discovery, *, on_gpu: bool) -> Discovery:
-    """Choose the backbone where it is "auto"; weights that were given are for the paper's."""
+    """Choose the backbone where it is "auto", and leave k to a method that finds it.
+
+    Weights that were given are for the paper's backbone.
+    """
+    if settings.k == AUTO and settings.granularity == "usual" and registration_of(settings.method).finds_k:
+        settings = replace(settings, k=OWN)
     if settings.backbone != AUTO:
         return settings
     return replace(settings, backbone=BACKBONE if on_gpu or settings.weights is not None else SMALLER)
+
+
+def trained_blocks(settings: Discovery) -> int | None:
+    """Return how many of the last blocks are trained; None for what is usual for the backbone."""
+    return registration_of(settings.method).trained if settings.trained == AUTO else settings.trained
 
 
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
@@ -45,7 +57,7 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
     losses = of.usual_losses()
     if settings.backbone == CONVNET:
         losses = TINY_LOSSES.get(of.name, losses)
-    return Recipe(
+    recipe = Recipe(
         method=of.name,
         training=_training(settings, of, n_images, on_gpu),
         losses=losses,
@@ -53,6 +65,7 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
         estimate_on="raw" if of.needs_k or of.learner is None else "learned",
         neighbours=SMOOTHING_NEIGHBOURS if isinstance(losses, Rounds) else 0,
     )
+    return changed(recipe, settings.set)
 
 
 def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool) -> Training:

@@ -17,7 +17,19 @@ from sortal.runs.facts import ImageSource, RunFacts, Update
 from sortal.runs.run import Run
 from sortal.system.text import duration, setting
 
-CHANGE_TRAINING = ("method", "backbone", "weights", "epochs", "lr", "views", "seed", "held_out", "learn_on")
+CHANGE_TRAINING = (
+    "method",
+    "backbone",
+    "weights",
+    "epochs",
+    "lr",
+    "views",
+    "trained",
+    "set",
+    "seed",
+    "held_out",
+    "learn_on",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

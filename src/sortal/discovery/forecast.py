@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, Granularity, Rounds, Training
+from sortal.config import AUTO, CONVNET, VIEWS, Discovery, Granularity, Rounds, Training
 from sortal.discovery import defaults, stages
 from sortal.discovery.grouping.counting import hidden_classes
 from sortal.discovery.grouping.rounds import epochs_of_rounds
@@ -90,7 +90,7 @@ class RunForecast(Forecast):
     unlabelled: int
     classes: int  # known ones
     held_out: int  # labelled images reserved for calibration
-    k: int | Auto
+    k: int | Literal["auto", "own"]
     granularity: Granularity
     method: str
     weights: str
@@ -211,7 +211,9 @@ def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
     name = settings.backbone
     given = settings.weights is not None or name == CONVNET or path_of_saved(name) is not None
     if given or hub.cached(*hub_file(name)) is not None:
-        return load_backbone(name, weights=settings.weights, seed=settings.seed)
+        return load_backbone(
+            name, weights=settings.weights, trained=defaults.trained_blocks(settings), seed=settings.seed
+        )
     hub.check_reachable(name, *hub_file(name))
     notes.append(f"The weights of {name} are not on this machine; the run downloads them first.")
     backbone = load_without_weights(name)

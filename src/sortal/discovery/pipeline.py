@@ -12,7 +12,7 @@ from textwrap import indent
 from typing import Any
 
 from sortal.clustering.tsne import mapper
-from sortal.config import Discovery, Reading, Rounds, describe, from_keywords
+from sortal.config import Discovery, Reading, Rounds, describe, from_keywords, load_method
 from sortal.discovery import defaults
 from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, check_output_folder, check_sortable, prepare
 from sortal.discovery.reviewing.advice import compare
@@ -60,6 +60,8 @@ def discover(
     """
     for name in settings.keys() & {field.name for field in fields(Runtime)}:
         raise InputError(f"{name!r} is not a setting. Pass runtime=Runtime({name}=...).")
+    if "method" in settings:
+        settings["method"] = load_method(settings["method"])
     how, reading = from_keywords(settings, Discovery, Reading)
     with shown(runtime, wanted=progress) as runtime:
         job = prepare(images, labels, out, how, reading, given=settings, runtime=runtime, force=force)
@@ -79,7 +81,8 @@ def carry_out(job: Job) -> Run:
     settings, processes = job.settings, job.processes
     start(job.device)
     job.runtime.progress("Loading the network", 0, 0)
-    backbone = processes.in_turn(lambda: load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed))
+    given: Any = {"weights": settings.weights, "trained": job.trained, "seed": settings.seed}
+    backbone = processes.in_turn(lambda: load_backbone(settings.backbone, **given))
     with lock_folder(job.place if processes.is_first else None):
         processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:

@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.config import Rounds
+from sortal.config import OWN, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.bursts import describe_bursts, find_moments
@@ -17,6 +17,7 @@ from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_
 from sortal.discovery.grouping.granularity import granular_k
 from sortal.discovery.grouping.label_doubt import VERY_DOUBTFUL, Doubts, doubts, untrusted
 from sortal.discovery.grouping.outliers import apartness
+from sortal.discovery.grouping.own_clusters import cluster_by_method
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
@@ -118,11 +119,13 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     with stages.stage("features", "Computing features") as runtime:
         x = compute(runtime)
         rows = rows_of(job, moments.means(x))
-    if k is None:
+    if k is None and job.settings.k != OWN:
         with stages.stage("k", "Estimating the number of classes") as runtime:
             k = granular_k(job, rows, inputs.counted, runtime, stages.note, counted=learned.counted)
     with stages.stage("clusters", "Clustering") as runtime:
         clusters = _clusters(job, rows, inputs, k, learned, runtime)
+        if k is not None and clusters.k.k != k.k:
+            stages.note(f"The method was to find {k.k:,} categories, and found {clusters.k.k:,}.")
     if not job.processes.is_first:
         return None
     images, contents = inputs.images, inputs.store.digests
@@ -297,17 +300,26 @@ def _learn(
     trained = train(
         method, images, store, recipe.training, folder=folder, processes=job.processes, budget=budget, runtime=runtime
     )
-    head = method.classifier()
+    head = method.classifier() if recipe.clustering == "head" else None
     return LearningResult(trained=trained, folders=(folder,), head=None if head is None else head.float().cpu().numpy())
 
 
-def _clusters(job: Job, rows: Rows, inputs: _Inputs, k: KChoice, learned: LearningResult, runtime: Runtime) -> Clusters:
+def _clusters(
+    job: Job, rows: Rows, inputs: _Inputs, k: KChoice | None, learned: LearningResult, runtime: Runtime
+) -> Clusters:
     """Cluster the images, and see which clusters are found again: in halves of the images, and by other networks."""
     times, shown, moments = 2 + len(learned.earlier), inputs.counted, inputs.moments
     runtime.progress("Clustering", 0, times)
-    of, centres = cluster(job, rows, shown, k.k, learned.head)
+    if job.recipe.clustering == "own":
+        of, centres = cluster_by_method(job, rows, shown, None if k is None else k.k)
+        found = KChoice(k=len(centres), estimated=True, known=len(shown.known), method=OWN)
+        k = found if k is None else replace(k, k=len(centres))
+    else:
+        assert k is not None
+        of, centres = cluster(job, rows, shown, k.k, learned.head)
     runtime.progress("Clustering", 1, times)
-    agreement = None if learned.head is not None else repeat(job, rows, shown, inputs.order, of, k.k)
+    by_kmeans = learned.head is None and job.recipe.clustering != "own"
+    agreement = repeat(job, rows, shown, inputs.order, of, k.k) if by_kmeans else None
     others = []
     for done, each in enumerate(learned.earlier, start=2):
         runtime.progress("Clustering", done, times)

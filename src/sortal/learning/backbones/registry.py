@@ -22,7 +22,7 @@ from sortal.learning.backbones.names import (
     path_of_saved,
     unknown,
 )
-from sortal.learning.backbones.vit import VisionTransformer
+from sortal.learning.backbones.vit import ADDED_TOKENS, VisionTransformer
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_json
 
@@ -169,7 +169,10 @@ def hub_file(name: str) -> tuple[str, str]:
 
 def _load_weights(backbone: Backbone, path: Path) -> bool:
     """Load weights; return whether a .json next to them states how images are normalised."""
-    files.fill(backbone.net, files.read(path), name=backbone.spec.name, origin=repr(str(path)))
+    state = files.read(path)
+    if ADDED_TOKENS in state and isinstance(backbone, VisionTransformer) and state[ADDED_TOKENS].dim() == 2:
+        backbone.add_tokens(len(state[ADDED_TOKENS]))
+    files.fill(backbone.net, state, name=backbone.spec.name, origin=repr(str(path)))
     sha256 = files.sha256(path)
     backbone.source = f"{path.name} (sha256 {sha256})"
     saved = _read_saved(path.with_suffix(".json"))

@@ -35,7 +35,7 @@ TITLES = {
     "table5": "Table 5: ablation",
     "table6": "Table 6: aircraft",
 }
-K_WORDS = {"true": "true k", "auto": "estimated k"}
+K_WORDS = {"true": "true k", "auto": "estimated k", "own": "the method's own k"}
 ABOUT_ACCURACY = (
     "Accuracy on the unlabelled images in %, true k: mean ± sample standard deviation over seeds; published figures "
     "in brackets.",

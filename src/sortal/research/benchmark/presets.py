@@ -66,6 +66,7 @@ class Preset:
     n_init: int
     recipe: Recipe
     title: str  # for people
+    trained: int | None = None  # last blocks of the backbone; None for the method's own
     needs: str | None = None  # a weights file that is not on the hub, and its source
 
     def settings(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sortal.config import LIVE, Discovery, Recipe, registration_of
+from sortal.config import AUTO, LIVE, Discovery, Recipe, registration_of
 from sortal.discovery.job import Job, Origin, check_sortable
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.images import datasets
@@ -19,8 +19,8 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.learning.methods import learner_of
-from sortal.learning.methods.code import LOOP
+from sortal.learning.methods import learner_of, loaded
+from sortal.learning.methods.code import LOOP, source_of
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
@@ -94,21 +94,27 @@ class Task:
         """Return a digest of everything that decides the result; the location of the data does not."""
         describes = ("name", "version", "title", "needs")
         decides = {name: value for name, value in asdict(self.preset).items() if name not in describes}
+        if decides["trained"] is None:
+            del decides["trained"]  # as before there was a choice
         weights = None if self.preset.weights is None else stamp_of(self.preset.weights)
         return cache.key("benchmark", decides, weights, self.seed, data.stamp, self._versions)
 
     @property
-    def _versions(self) -> tuple[int, int] | None:
-        """Return the versions of the training loop and the method; None for a method that is not trained."""
-        method = learner_of(self.preset.recipe.method)
-        return None if method is None else (LOOP, method.version)
+    def _versions(self) -> tuple[int | str, ...] | None:
+        """Return the versions of the training loop and the method; None for one of ours that is not trained."""
+        of = registration_of(self.preset.recipe.method)
+        learner = learner_of(of.name)
+        if not of.is_own:
+            return (LOOP, source_of(*(code for code in (learner, loaded(of.cluster)) if code is not None)))
+        return None if learner is None else (LOOP, learner.version)
 
     @property
     def training_key(self) -> tuple[Any, ...]:
         """Return everything that decides the training: the first of several tasks with the same key trains for all."""
         p = self.preset
         k = p.k if registration_of(p.recipe.method).needs_k else None
-        return self.dataset, p.backbone, p.weights, repr(p.recipe.losses), repr(p.recipe.training), self.seed, k
+        how = repr(p.recipe.losses), repr(p.recipe.training), p.recipe.method, p.trained
+        return self.dataset, p.backbone, p.weights, *how, self.seed, k
 
 
 def _stamp(images: ImageSet) -> list[Any]:
@@ -128,6 +134,7 @@ def settings_of(task: Task, data: Data) -> Discovery:
     settings = Discovery(
         k=data.k if preset.k == "true" else preset.k,
         method=preset.recipe.method,
+        trained=preset.trained or AUTO,
         backbone=preset.backbone,
         weights=preset.weights,
         epochs=training.epochs,
@@ -158,7 +165,7 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
     )
     with lock_folder(task.place if processes.is_first else None):
         sweep_below(task.cache)
-        backbone = load_backbone(preset.backbone, weights=preset.weights, seed=task.seed)
+        backbone = load_backbone(preset.backbone, weights=preset.weights, trained=job.trained, seed=task.seed)
         stages = Stages((*job.order, "test"), runtime)
         found = sort(job, backbone, stages, store_pixels(job, backbone, stages))
         with stages.stage("test", "Sorting the test split") as at_work:
