@@ -61,8 +61,10 @@ LAZY = {
     "safetensors",
     "scipy",
     "sklearn",
+    "mlflow",
     "tensorboard",
     "timm",
+    "wandb",
 }
 # Modules whose functions import Sortal's own: commands, and what must start without torch.
 LAZY_MODULES = {

@@ -79,6 +79,7 @@ def test_each_option_of_discover_reaches_the_library(
         "out": None,
         "force": False,
         "given": set(),
+        "watch_truth": False,
     }
     assert usual == {**paths, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
@@ -89,6 +90,7 @@ def test_each_option_of_discover_reaches_the_library(
             changed = {"reading": replace(Reading(), **changed), "given": {name}}
         assert asked(f"--{name.replace('_', '-')}", str(value)) == {**usual, **changed}
     assert asked("--force") == {**usual, "force": True}
+    assert asked("--watch-truth") == {**usual, "watch_truth": True}
     assert asked("--views", "live")["settings"] == Discovery(views="live")
     words = "--views auto --k=auto --epochs auto --lr auto"
     assert asked(*words.split()) == {**usual, "given": {"views", "k", "epochs", "lr"}}
@@ -99,7 +101,20 @@ def test_each_option_of_discover_reaches_the_library(
     in_file = {"settings": Discovery(k=5, n_init=2), "reading": Reading(unlisted="ignore"), "labels": "t.csv"}
     assert asked("--config", "how.toml", "--k", "5") == {**usual, **in_file, "given": {"k", "n_init", "unlisted"}}
     assert asked("more")["images"] == [Path("photos"), Path("more")]
-    tried = {*SETTINGS, *READ, *OTHERS, "images", "force", "json", "dry_run", "yes", "set", "config"}
+    tried = {
+        *SETTINGS,
+        *READ,
+        *OTHERS,
+        "images",
+        "force",
+        "json",
+        "dry_run",
+        "yes",
+        "set",
+        "config",
+        "watch_truth",
+        "track",
+    }
     assert options_of(FUNCTIONS["discover"]).keys() == tried
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -23,6 +23,7 @@ from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.label_splits import held_out, set_aside
 from sortal.discovery.results import Clusters
+from sortal.discovery.watching import WATCHED, watching, without_truth
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
@@ -43,7 +44,7 @@ from sortal.runs.facts import KChoice
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system import cache
 from sortal.system.files import write_atomically
-from sortal.system.open_folder import make_folder
+from sortal.system.open_folder import CACHE, make_folder, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import read_regular
 from sortal.system.resources import free_disk
@@ -149,6 +150,7 @@ class _Inputs:
     settled: NDArray[np.bool_]  # (n,) those that people have decided on
     counted: ImageSet  # an image of each moment, without labels that are held out, set aside or very doubtful
     to_learn: ImageSet  # all images with these labels, and validation images where training selects an epoch by them
+    truth: NDArray[np.int64]  # of `to_learn`, which has none itself, like `counted`: nothing that learns may see it
     pixels_to_learn: PixelStore
 
 
@@ -168,12 +170,13 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     held = held_out(labelled, order, job.settings, untouched)[of] & images.labelled
     aside = set_aside(images, confirmed[to_sort], by_content, job.settings.seed)
     labels = moments.labels(np.where(held | aside, -1, images.labels))
-    shown = replace(images, labels=labels[of])
-    to_learn, pixels_to_learn = shown, store
+    shown = replace(without_truth(images), labels=labels[of])
+    to_learn, pixels_to_learn, truth = shown, store, images.truth
     if job.recipe.select:
         labels = everything.labels.copy()
         labels[to_sort] = shown.labels
-        to_learn, pixels_to_learn = replace(everything, labels=labels), pixels
+        to_learn, pixels_to_learn = replace(without_truth(everything), labels=labels), pixels
+        truth = everything.truth
     return _Inputs(
         images=images,
         store=store,
@@ -183,11 +186,9 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
         counted=shown.select(rows),
         settled=settled[to_sort],
         to_learn=to_learn,
+        truth=truth,
         pixels_to_learn=pixels_to_learn,
     )
-
-
-# Parts of the stages
 
 
 def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, PixelStore]:
@@ -283,6 +284,9 @@ def _learn(
     if not recipe.learns:
         return LearningResult()
     budget = token_budget(job)
+    if job.watch_truth and job.processes.is_first:
+        watch = watching(inputs.truth, _watched(job), seed=recipe.training.seed, then=runtime.on_epoch)
+        runtime = replace(runtime, on_epoch=watch)
     if isinstance(recipe.losses, Rounds):
         initial = _initial(backbone)
         found = rounds.learn(
@@ -369,7 +373,13 @@ def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str
         f"{MODEL}.json": folder / f"{MODEL}.json",
         INITIAL: folder / INITIAL if learned_in else None,
         LOG: b"".join(logs) if logs else None,  # not a link: a log is appended to in place
+        WATCHED: read_regular(_watched(job)) if job.watch_truth and _watched(job).exists() else None,
     }
+
+
+def _watched(job: Job) -> Path:
+    """Return the file of what is watched while a job learns."""
+    return own_folder(job.place) / CACHE / "watched" / f"{cache.key(asdict(job.recipe), job.settings.k)}.jsonl"
 
 
 def _untrained(job: Job, backbone: Backbone) -> Path:
