@@ -15,7 +15,7 @@ from sortal.runs.categories import describe, find_candidates, ids_of, known_mask
 from sortal.runs.confidence import Confidence, Features, place
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import KChoice, RunFacts
-from sortal.runs.run import KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Category, Run
+from sortal.runs.run import KNOWN, LABEL_TO_CHECK, LABELLED, NEW, OTHER, UNSURE, Assignments, Category, Run
 
 
 def build_run(
@@ -92,20 +92,24 @@ def assess(
 ) -> Assignments:
     """Compute status, confidence and distances of images; `reassign` first moves each to its most likely category.
 
-    An image that a person has seen and decided on has a confidence of 1. One that was decided on, seen or not, is never
-    unsure or other, and its label is not doubted any more. One that is other has less than the confidence below which
-    images are unsure.
+    An image that a person has labelled, or seen and decided on, has a confidence of 1, and so have images of the same
+    moment in its category, unless its label is to be checked. One that was decided on, seen or not, is never unsure or
+    other, and its label is not doubted any more. One that is other has less than the confidence below which images are
+    unsure.
     """
     own = None if reassign else rows_of(categories, assignments.category_id)
     placement = place(x, centres, confidence.temperature, row=own, head=head)
     known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)
-    sure, apart = confidence.of(placement), confidence.fits_nowhere(assignments.apart)
-    sure = np.where(labelled | assignments.seen, 1.0, np.where(apart, confidence.unsure_below * sure, sure))
-    kind = np.where(known[placement.row], KNOWN, NEW)
-    guess = np.where(apart, OTHER, np.where(sure >= confidence.unsure_below, kind, UNSURE))
     own_id, suggested = ids_of(categories, placement.row), assignments.suggested_id
     doubted = labelled & ~assignments.settled & (suggested != own_id)
     doubted &= np.isin(suggested, [each.id for each in categories])  # it may have been merged
+    doubt = np.where(doubted, assignments.doubt, 0.0)
+    told, moment = labelled | assignments.seen, assignments.group * len(categories) + placement.row
+    told |= np.isin(moment, moment[told & (doubt <= LABEL_TO_CHECK)])
+    sure, apart = confidence.of(placement), confidence.fits_nowhere(assignments.apart) & ~told
+    sure = np.where(told, 1.0, np.where(apart, confidence.unsure_below * sure, sure))
+    kind = np.where(known[placement.row], KNOWN, NEW)
+    guess = np.where(apart, OTHER, np.where(sure >= confidence.unsure_below, kind, UNSURE))
     return replace(
         assignments,
         category_id=own_id,
@@ -114,7 +118,7 @@ def assess(
         distance=placement.distance,
         next_category_id=ids_of(categories, placement.next_row),
         next_distance=placement.next_distance,
-        doubt=np.where(doubted, assignments.doubt, 0.0),
+        doubt=doubt,
         suggested_id=np.where(doubted, suggested, -1),
     )
 
