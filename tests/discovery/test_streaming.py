@@ -154,7 +154,7 @@ def test_copies_are_of_one_moment_wherever_they_are(tmp_path: Path, monkeypatch:
     run = sort(tmp_path / "images", tmp_path / "run", learn_on=40, method="sortal", epochs=1)
     a = run.assignments
     assert len({*a.group[alike].tolist()}) == 1
-    assert a.confidence[alike].tolist() == [1] * 9, "as sure as the label of one of them"
+    assert a.confidence[alike].tolist() == [1, *[1 - a.doubt[alike[0]]] * 8], "as sure as the label of one of them"
     assert a.moments == len(a) - 8
     predict(run, tmp_path / "images" / "ash", runtime=CPU)
     assert compared == [40 - mask[alike[1:]].sum(), a.moments]

@@ -31,7 +31,7 @@ def test_seen_images_are_certain_and_settled_ones_are_never_unsure() -> None:
     np.testing.assert_array_equal(found.confidence[unsure], [before[0], 1, 1, before[3], before[4]])
 
 
-def test_images_of_the_moment_of_a_labelled_one_in_its_category_are_certain_too() -> None:
+def test_images_of_the_moment_of_a_labelled_one_in_its_category_are_as_sure_as_its_label() -> None:
     a, confidence = RUN.assignments, replace(RUN.confidence, other_above=2.0)
     first, free = np.flatnonzero(a.status == "labelled")[0], a.status != "labelled"
     own = a.category_id == a.category_id[first]
@@ -44,9 +44,10 @@ def test_images_of_the_moment_of_a_labelled_one_in_its_category_are_certain_too(
     assert found.status[rows].tolist() == ["known", "known", "other"]
     suggested = np.full(len(a), -1)
     suggested[first] = a.category_id[elsewhere]
-    doubted = replace(a, doubt=np.full(len(a), 0.9), suggested_id=suggested)
+    doubted = replace(a, doubt=np.full(len(a), 0.75), suggested_id=suggested)
     found = assess(doubted, RUN.features, RUN.categories, RUN.centres, confidence, RUN.head)
-    assert found.status[same].tolist() == ["other", "other"], "that label is to be checked"
+    assert found.confidence[[first, *same]].tolist() == [1, 0.25, 0.25]
+    assert found.status[same].tolist() == ["unsure", "unsure"]
 
 
 def test_a_label_is_doubted_until_a_person_decides_or_its_category_is_the_suggested_one() -> None:
