@@ -387,7 +387,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="+", type=Path)
-    parser.add_argument("--weights", required=True)
+    parser.add_argument("--weights", help="of the backbone; the convnet needs none")
     parser.add_argument("--backbone", default="vit_small_patch14_dinov2")
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=["H", "F", "T"])
     parser.add_argument("--splits", nargs="+", choices=SPLITS, default=["first"])
