@@ -338,7 +338,7 @@ FURTHER: dict[str, Any] = {
     "notes": ("There is no GPU.", "Label\x1b more."),
     "unreadable_sample": ("a\nb.jpg",),
 }
-PLAN = RunForecast(epochs=100, views=4, **FURTHER, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
+PLAN = RunForecast(epochs=100, counting_epochs=0, views=4, **FURTHER, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
 
 
 def planned(capsys: pytest.CaptureFixture[str], **changes: Any) -> dict[str, str]:
@@ -376,6 +376,8 @@ def test_a_dry_run_prints_only_what_applies(capsys: pytest.CaptureFixture[str]) 
     assert planned(capsys, k=12)["classes"] == "k = 12"
     assert planned(capsys, granularity="finer")["classes"] == "estimated, finer than usual"
     assert planned(capsys, views=None, tokens=None)["training"] == "100 epochs, new views in every epoch"
+    both = planned(capsys, counting_epochs=40, views=None, tokens=None)["training"]
+    assert both == "100 epochs and 40 to count the classes, new views in every epoch"
     assert planned(capsys, method="kmeans")["training"] == "none"
     assert planned(capsys, epochs=0)["training"] == "none"
     discover.print_forecast(replace(PLAN, notes=(), unreadable_sample=()))

@@ -210,7 +210,8 @@ def _training(p: "Forecast") -> str:
         return "none"
     views = "new views in every epoch" if p.views is None else f"{p.views} cached views per image"
     where = f"; {p.tokens}" if p.tokens is not None else ""
-    return f"{plural(p.epochs, 'epoch')}, {views}{where}"
+    more = f" and {p.counting_epochs} to count the classes" if p.counting_epochs else ""
+    return f"{plural(p.epochs, 'epoch')}{more}, {views}{where}"
 
 
 def print_run(run: "Run") -> None:

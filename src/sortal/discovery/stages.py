@@ -118,8 +118,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         if learned.summary:
             stages.note(learned.summary)
     with stages.stage("features", "Computing features") as runtime:
-        x = compute(runtime)
-        rows = rows_of(job, moments.means(x))
+        rows = rows_of(job, features(runtime))
     if k is None and job.settings.k != OWN_K:
         with stages.stage("k", "Estimating the number of classes") as runtime:
             k = granular_k(job, rows, inputs.counted, runtime, stages.note, counted=learned.counted)
@@ -131,7 +130,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         return None
     images, contents = inputs.images, inputs.store.digests
     run, lost = results.gather(
-        job, backbone, learned.trained, images, contents, inputs.held, doubted, x, clusters, pixels.quarantine
+        job, backbone, learned.trained, images, contents, inputs.held, doubted, rows.x, clusters, pixels.quarantine
     )
     if lost:
         stages.note(f"No category resembles {listing(lost)} of the earlier run, none of whose images was confirmed.")
@@ -166,8 +165,7 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     of, rows, by_content = moments.of, moments.first, content_order(images, store)
     order = moments.in_order(by_content)
     labelled = replace(images, labels=moments.labels(images.labels)[of]).select(rows)
-    untouched = np.bincount(of[talked_about[to_sort]], minlength=len(moments)) == 0
-    held = held_out(labelled, order, job.settings, untouched)[of] & images.labelled
+    held = held_out(labelled, order, job.settings, ~moments.any(talked_about[to_sort]))[of] & images.labelled
     aside = set_aside(images, confirmed[to_sort], by_content, job.settings.seed)
     labels = moments.labels(np.where(held | aside, -1, images.labels))
     shown = replace(without_truth(images), labels=labels[of])
@@ -241,8 +239,8 @@ def _without_doubtful(
     doubtful = np.where(inputs.settled, 0.0, found.doubt)
     learned = inputs.to_learn.labels
     left_out = untrusted(np.where(labels >= 0, learned, -1), doubtful)
-    lost = np.bincount(moments.of[left_out], minlength=len(moments)) > 0  # with all images of the moment
-    to_learn = replace(inputs.to_learn, labels=np.where(lost[moments.of], -1, learned))
+    lost = moments.any(left_out)[moments.of]
+    to_learn = replace(inputs.to_learn, labels=np.where(lost, -1, learned))
     held = inputs.held & (doubtful <= VERY_DOUBTFUL)
     return replace(inputs, held=held, counted=to_learn.select(moments.first), to_learn=to_learn), found
 
@@ -331,14 +329,14 @@ def _clusters(
     free = shown.unlabelled
     overlap = overlaps(of[free], [each[free] for each in others], k.k) if others else None
     return Clusters(
-        of=of[moments.of],
+        of=of,
         centres=centres,
         k=k,
         head=learned.head,
-        agreement=None if agreement is None else agreement[moments.of],
+        agreement=agreement,
         overlap=overlap,
         moments=moments,
-        apart=apartness(rows.x, job.processes)[moments.of],
+        apart=apartness(rows.x, job.processes),
     )
 
 
@@ -379,7 +377,9 @@ def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str
 
 def _watched(job: Job) -> Path:
     """Return the file of what is watched while a job learns."""
-    return own_folder(job.place) / CACHE / "watched" / f"{cache.key(asdict(job.recipe), job.settings.k)}.jsonl"
+    return (
+        own_folder(job.place) / CACHE / "watched" / f"{cache.key('watched', asdict(job.recipe), job.settings.k)}.jsonl"
+    )
 
 
 def _untrained(job: Job, backbone: Backbone) -> Path:
