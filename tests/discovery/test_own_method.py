@@ -38,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
     assert code.count("\n") <= 70
     (tmp_path / "lego.py").write_text(code)
-    tables: list[dict[str, Any]] = [METHODS, REFERENCES, sys.modules]
+    tables: list[dict[str, Any]] = [METHODS, REFERENCES]
     before = [dict(table) for table in tables]
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
@@ -46,6 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for table, names in zip(tables, before, strict=True):
         for name in table.keys() - names.keys():
             del table[name]
+    sys.modules.pop("lego", None)
 
 
 def test_its_loss_is_that_of_the_formula() -> None:
