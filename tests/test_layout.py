@@ -50,6 +50,7 @@ LAZY = {
     "fcntl",
     "filelock",
     "huggingface_hub",
+    "importlib",  # its metadata: 20 ms of every start, for methods of installed packages
     "msvcrt",
     "open_clip",
     "pandas",

@@ -49,7 +49,6 @@ Examples:
   sortal discover photos-run            the images of a run, again
   sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
   sortal discover photos --method my_file.py:MyMethod   a method of your own
-  sortal discover --help --method simgcd   with the settings of that method
 """
 DEMO_EXAMPLES = """\
 Examples:

@@ -13,7 +13,18 @@ from sortal.config.methods import (
     registration_of,
 )
 from sortal.config.plugins import load_method
-from sortal.config.rules import AUTO, BOUNDS, OWN, Auto, Rule, SettingsGroup, describe, from_keywords, option, rules_of
+from sortal.config.rules import (
+    AUTO,
+    BOUNDS,
+    OWN_K,
+    Auto,
+    Rule,
+    SettingsGroup,
+    describe,
+    from_keywords,
+    option,
+    rules_of,
+)
 from sortal.config.settings import (
     BACKBONE,
     CONVNET,
@@ -63,7 +74,7 @@ __all__ = [
     "LIVE",
     "MAX_PIXELS",
     "METHODS",
-    "OWN",
+    "OWN_K",
     "REFERENCES",
     "ROBUST",
     "SMALLER",

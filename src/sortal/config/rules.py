@@ -12,7 +12,7 @@ from sortal.errors import InputError, quoted
 
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
-OWN: Literal["own"] = "own"  # the k that a method finds itself
+OWN_K: Literal["own"] = "own"  # the k that a method finds itself
 BOUNDS = {"least": (ge, "of at least"), "above": (gt, "above"), "most": (le, "at most")}  # of numbers, also in words
 
 

@@ -60,7 +60,8 @@ class Discovery(SettingsGroup):
         AUTO, "Last blocks of the backbone to train; auto is the method's own, mostly 1, and all of convnet.", least=1
     )
     set: tuple[str, ...] = option(
-        (), "Another setting of the method, such as losses.temperature=0.3 or training.batch_size=64; may be repeated."
+        (),
+        "Another setting, such as training.batch_size=64; --help --method NAME lists a method's. May be repeated.",
     )
     seed: int = option(0, "Seed of every random choice.", least=0, most=2**31 - 1)
     k_max: int = option(1000, "Largest k the estimate considers.", least=2)

@@ -7,7 +7,7 @@ from sortal.config import (
     AUTO,
     BACKBONE,
     CONVNET,
-    OWN,
+    OWN_K,
     SMALLER,
     VIEWS,
     Discovery,
@@ -40,7 +40,7 @@ def resolved(settings: Discovery, *, on_gpu: bool) -> Discovery:
     Weights that were given are for the paper's backbone.
     """
     if settings.k == AUTO and settings.granularity == "usual" and registration_of(settings.method).finds_k:
-        settings = replace(settings, k=OWN)
+        settings = replace(settings, k=OWN_K)
     if settings.backbone != AUTO:
         return settings
     return replace(settings, backbone=BACKBONE if on_gpu or settings.weights is not None else SMALLER)

@@ -13,7 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sortal.config import AUTO, BACKBONE, CONVNET, OWN, SMALLER, Discovery, Reading, Recipe, registered, registration_of
+from sortal.config import (
+    AUTO,
+    BACKBONE,
+    CONVNET,
+    OWN_K,
+    SMALLER,
+    Discovery,
+    Reading,
+    Recipe,
+    registered,
+    registration_of,
+)
 from sortal.discovery.defaults import recipe_for, resolved, trained_blocks
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing, quoted
@@ -239,7 +250,7 @@ def _check_method(wanted: Wanted, facts: RunFacts | None) -> None:
         )
     of, k = registration_of(method), wanted.settings.k
     recipe_for(wanted.settings, 1, on_gpu=False)  # refuses settings that the method does not have
-    if k == OWN and not of.finds_k:
+    if k == OWN_K and not of.finds_k:
         raise InputError(f"k must be a number or 'auto' for {of.name}, which does not find it itself, got 'own'.")
 
 

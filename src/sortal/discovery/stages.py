@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.config import OWN, Rounds
+from sortal.config import OWN_K, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.bursts import describe_bursts, find_moments
@@ -119,7 +119,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     with stages.stage("features", "Computing features") as runtime:
         x = compute(runtime)
         rows = rows_of(job, moments.means(x))
-    if k is None and job.settings.k != OWN:
+    if k is None and job.settings.k != OWN_K:
         with stages.stage("k", "Estimating the number of classes") as runtime:
             k = granular_k(job, rows, inputs.counted, runtime, stages.note, counted=learned.counted)
     with stages.stage("clusters", "Clustering") as runtime:
@@ -312,7 +312,7 @@ def _clusters(
     runtime.progress("Clustering", 0, times)
     if job.recipe.clustering == "own":
         of, centres = cluster_by_method(job, rows, shown, None if k is None else k.k)
-        found = KChoice(k=len(centres), estimated=True, known=len(shown.known), method=OWN)
+        found = KChoice(k=len(centres), estimated=True, known=len(shown.known), method=OWN_K)
         k = found if k is None else replace(k, k=len(centres))
     else:
         assert k is not None

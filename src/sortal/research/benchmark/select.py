@@ -9,7 +9,7 @@ from sortal.config import (
     AUTO,
     BACKBONE,
     LIVE,
-    OWN,
+    OWN_K,
     Contrast,
     Discovery,
     Overrides,
@@ -103,7 +103,7 @@ def _override(preset: Preset, changes: Overrides, fast: bool, settings: tuple[st
     k, weights = changes.k or preset.k, changes.weights or preset.weights
     trained = changes.trained or preset.trained
     found = replace(preset, name=name, k=k, weights=weights, trained=trained, recipe=recipe, **other)
-    if k == OWN and not registration_of(recipe.method).finds_k:
+    if k == OWN_K and not registration_of(recipe.method).finds_k:
         raise InputError(
             f"k must be true, auto or a number for {recipe.method}, which does not find it itself, got own."
         )
