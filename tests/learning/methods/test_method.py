@@ -253,8 +253,8 @@ def found(method: Method, images: ImageSet, store: PixelStore) -> tuple[float, f
     return score.all, score.new
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "sortal"])  # which learns in rounds
-def test_training_improves_the_accuracy_of_every_method(name: Any) -> None:
+@pytest.mark.parametrize("name", ["gcd", "rankstats", "simgcd", "uno"])
+def test_training_improves_the_accuracy_of_methods(name: Any) -> None:
     """In float64, so that training gives the same result on every machine; only k-means is subject to rounding.
 
     In float32, with six seeds of images and weights, All rose by 0.35 ± 0.09 (gcd), 0.25 ± 0.07 (rankstats),
