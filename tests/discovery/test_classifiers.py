@@ -1,4 +1,4 @@
-"""Methods that followed SimGCD, on a whole run: sorted, interrupted, resumed, predicted with."""
+"""Methods that followed SimGCD, on a whole run: sorted, loaded, predicted with."""
 
 from __future__ import annotations
 
@@ -13,56 +13,36 @@ from support.runtimes import CPU
 from sortal import load_run, predict
 from sortal.discovery.pipeline import discover
 from sortal.errors import InputError
-from sortal.learning.step import TrainingStep
-from sortal.runs.run import Run
 
 BACKBONES: dict[str, dict[str, Any]] = {
     "legogcd": {"backbone": "convnet"},
-    "rlcd": {"backbone": "test_vit", "weights": "random"},
+    "rlcd": {"backbone": "test_vit", "weights": "random", "views": 2},
     "debgcd": {"backbone": "convnet", "set": ("losses.hidden=16",)},
 }
+A_LOSS = {"legogcd": "retention", "rlcd": "exchange", "debgcd": "detection"}
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
-def sort(images: Path, out: Path, method: str, **changes: Any) -> Run:
-    settings = {"method": method, "epochs": 1, "k": 6, "views": 2, **BACKBONES[method], **changes}
-    return discover(images, out=out, runtime=CPU, **settings)
-
-
 @pytest.mark.parametrize("method", BACKBONES)
-def test_a_run_that_is_interrupted_resumes_and_predicts_new_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    tiny.write(tmp_path / "images")
-    whole = sort(tmp_path / "images", tmp_path / "whole", method, epochs=2)
-    taken, step = [0], TrainingStep.__call__
-
-    def interrupted(self: TrainingStep, *given: Any) -> Any:
-        taken[0] += 1
-        if taken[0] == 2:
-            raise KeyboardInterrupt
-        return step(self, *given)
-
-    monkeypatch.setattr(TrainingStep, "__call__", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        sort(tmp_path / "images", tmp_path / "killed", method, epochs=2)
-    sort(tmp_path / "images", tmp_path / "killed", method, epochs=2)
-    for name in ("model.safetensors", "head.npy", "assignments.csv"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
-    assert whole.head is not None
-    assert whole.head.shape[0] == 6
-    assert whole.facts.training is not None
-    assert {"legogcd": "retention", "rlcd": "exchange", "debgcd": "detection"}[method] in whole.facts.training.losses
-    here = load_run(tmp_path / "whole").assignments
-    new = predict(tmp_path / "whole", tmp_path / "images", runtime=CPU).assignments
+def test_a_run_sorts_and_predicts_alike(tmp_path: Path, method: str) -> None:
+    """RLCD's backbone is saved with its token, to which the class token attends."""
+    tiny.write(tmp_path / "images", tiny.planted(4, 2))
+    discover(tmp_path / "images", out=tmp_path / "run", runtime=CPU, method=method, epochs=1, k=6, **BACKBONES[method])
+    run = load_run(tmp_path / "run")
+    assert run.head is not None
+    assert run.head.shape[0] == 6
+    assert run.facts.training is not None
+    assert A_LOSS[method] in run.facts.training.losses
+    here, new = run.assignments, predict(tmp_path / "run", tmp_path / "images", runtime=CPU).assignments
     predicted = dict(zip(new.files, new.category_id, strict=True))
     unlabelled = [row for row, label in enumerate(here.labels) if label is None]
+    assert len(unlabelled) == 18
     same = [predicted[here.files[row]] == here.category_id[row] for row in unlabelled]
     assert np.mean(same) > 0.9, "but for ties, as the head works on saved features"
 
 
 def test_rlcd_needs_a_vision_transformer(tmp_path: Path) -> None:
-    tiny.write(tmp_path / "images")
+    tiny.write(tmp_path / "images", tiny.planted(4, 2))
     with pytest.raises(InputError, match="Further tokens need a vision transformer, which convnet is not"):
-        sort(tmp_path / "images", tmp_path / "out", "rlcd", backbone="convnet", weights=None)
+        discover(tmp_path / "images", out=tmp_path / "run", runtime=CPU, method="rlcd", backbone="convnet", k=6)
