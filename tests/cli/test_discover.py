@@ -29,10 +29,21 @@ from sortal.runs.facts import KChoice
 from sortal.runs.run import Category, Run
 
 JOB: Any = SimpleNamespace(retraining=None, agreed=False, reporting_to=lambda runtime: JOB)
-NUMBERS = {"k": 7, "epochs": 3, "lr": 0.5, "views": 4, "seed": 5, "k_max": 60, "n_init": 2, "held_out": 0.25}
+NUMBERS = {
+    "k": 7,
+    "epochs": 3,
+    "lr": 0.5,
+    "views": 4,
+    "trained": 2,
+    "seed": 5,
+    "k_max": 60,
+    "n_init": 2,
+    "held_out": 0.25,
+}
 SETTINGS = {
     **NUMBERS,
     "learn_on": 9,
+    "held_out": 0.25,
     "unsure_below": 0.75,
     "max_pixels": 9,
     "method": "kmeans",
@@ -81,8 +92,14 @@ def test_each_option_of_discover_reaches_the_library(
     assert asked("--views", "live")["settings"] == Discovery(views="live")
     words = "--views auto --k=auto --epochs auto --lr auto"
     assert asked(*words.split()) == {**usual, "given": {"views", "k", "epochs", "lr"}}
+    changes = ("training.batch_size=64", "losses.hidden=8")
+    of_changes = {"settings": Discovery(set=changes), "given": {"set"}}
+    assert asked("--set", changes[0], "--set", changes[1]) == {**usual, **of_changes}
+    (tmp_path / "how.toml").write_text('labels = "t.csv"\nk = 4\nn_init = 2\nunlisted = "ignore"\n')
+    in_file = {"settings": Discovery(k=5, n_init=2), "reading": Reading(unlisted="ignore"), "labels": "t.csv"}
+    assert asked("--config", "how.toml", "--k", "5") == {**usual, **in_file, "given": {"k", "n_init", "unlisted"}}
     assert asked("more")["images"] == [Path("photos"), Path("more")]
-    tried = {*SETTINGS, *READ, *OTHERS, "images", "force", "json", "dry_run", "yes"}
+    tried = {*SETTINGS, *READ, *OTHERS, "images", "force", "json", "dry_run", "yes", "set", "config"}
     assert options_of(FUNCTIONS["discover"]).keys() == tried
 
 

@@ -3,10 +3,11 @@
 import re
 import shlex
 import sys
-from dataclasses import astuple
+from collections.abc import Mapping
+from dataclasses import astuple, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from cyclopts import Parameter
 
@@ -27,7 +28,7 @@ from sortal.cli.options import (
     source_of,
     spell,
 )
-from sortal.config import Discovery, Granularity, Reading, load_method, registered
+from sortal.config import Discovery, Granularity, Reading, load_method, load_named_backbone, registered
 from sortal.errors import InputError, Remedy
 from sortal.system.progress import is_first, say
 from sortal.system.text import byte_sizes, duration, plain, plural
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sortal.discovery.forecast import RunForecast as Forecast
     from sortal.runs.run import Run
 
+OptionGroup = TypeVar("OptionGroup", Discovery, Reading)
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
 DISCOVER_EXAMPLES = """\
 Examples:
@@ -59,6 +61,7 @@ Examples:
 """
 RUN_FOLDER_HELP = "Folder of the run; IMAGES-run in the current folder by default."
 FORCE_HELP = "Overwrite the run in the folder and take nothing from it, or write into a folder that is not empty."
+CONFIG_HELP = "Settings that are not given here: the run.json of a run, which repeats it, or a TOML file."
 YES_HELP = "Train again without asking, if settings of an earlier run have changed."
 NONE_HELD_OUT = "no labelled image, so confidence will not be calibrated; that takes about 100 labelled images"
 _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
@@ -69,6 +72,7 @@ def discover(
     *,
     labels: TableOption = None,
     out: Annotated[Path | None, Parameter(help=RUN_FOLDER_HELP)] = None,
+    config: Annotated[Path | None, Parameter(help=CONFIG_HELP)] = None,
     settings: Annotated[Discovery, Flat] = Discovery(),
     reading: Annotated[Reading, Flat] = Reading(),
     device: Device = "auto",
@@ -111,6 +115,14 @@ def discover(
         named = given(Discovery, Reading)
         if "method" in named:
             load_method(settings.method)
+        if "backbone" in named:
+            load_named_backbone(settings.backbone)
+        if config is not None:
+            from sortal.discovery.config_files import settings_in
+
+            in_file = settings_in(config, {*named, *(["labels"] if labels is not None else [])})
+            labels, named = in_file.pop("labels", labels), named | {*in_file}
+            settings, reading = _with(settings, in_file), _with(reading, in_file)
         job = prepare(source, labels, out, settings, reading, given=named, runtime=runtime, force=force)
         asked = job.retraining is not None and not (yes or dry_run or job.agreed)
         if asked and not (_can_ask() and processes() == 1):
@@ -133,6 +145,11 @@ def discover(
     if is_first():
         printing.print_json(found.to_json()) if json else print_run(found)
     return 3 if found.quarantine and processes() == 1 else 0  # torchrun takes any other code for a crash
+
+
+def _with(record: OptionGroup, values: Mapping[str, Any]) -> OptionGroup:
+    """Return the record with those of the values that it has fields for."""
+    return replace(record, **{name: value for name, value in values.items() if hasattr(record, name)})
 
 
 def _can_ask() -> bool:

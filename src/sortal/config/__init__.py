@@ -12,7 +12,7 @@ from sortal.config.methods import (
     registered,
     registration_of,
 )
-from sortal.config.plugins import load_method
+from sortal.config.plugins import is_reference, load_method, load_named_backbone, registered_backbone
 from sortal.config.rules import (
     AUTO,
     BOUNDS,
@@ -118,11 +118,14 @@ __all__ = [
     "described",
     "differences",
     "from_keywords",
+    "is_reference",
     "load_method",
+    "load_named_backbone",
     "option",
     "reference_to",
     "register",
     "registered",
+    "registered_backbone",
     "registration_of",
     "rules_of",
 ]

@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from os import PathLike, fspath
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from sortal.config.methods import METHODS, REFERENCES, Registration, reference_to, registered
-from sortal.errors import InputError, SortalError, quoted
+from sortal.errors import InputError, Remedy, SortalError, quoted
 
 GROUP = "sortal.methods"  # of entry points
+BACKBONES: dict[str, Any] = {}  # modules of a person's own, or what makes them, by reference
 _LOADED: dict[str, tuple[int, int]] = {}  # by the name of a module that was a file: its size and time of change
 
 
@@ -33,6 +35,37 @@ def load_method(reference: object) -> str:
         for point in entry_points(group=GROUP, name=reference):
             return _linked(_guarded(point.load, point.value), reference)
     return reference  # whoever needs a method that there is not, says so
+
+
+def load_named_backbone(reference: Any) -> str:
+    """Load the backbone that a person names as FILE.py:NAME or MODULE:NAME, or, in Python, gives as a module.
+
+    Return the text that settings have for it; any other text is returned as it is.
+    """
+    if isinstance(reference, str | PathLike):
+        text = fspath(reference)
+        if is_reference(text):
+            BACKBONES[text] = load_object(text)
+        return text
+    name = reference_to(reference if hasattr(reference, "__qualname__") else type(reference))
+    BACKBONES[name] = reference
+    return name
+
+
+def is_reference(name: str) -> bool:
+    """Tell whether the name of a backbone is FILE.py:NAME or MODULE:NAME."""
+    _, colon, own = name.rpartition(":")
+    return bool(colon) and own.replace(".", "_").isidentifier() and not name.endswith((".json", ".safetensors"))
+
+
+def registered_backbone(name: str) -> Any:
+    """Return a module of a person's own, or what makes it; raise InputError if its code is not loaded."""
+    if name not in BACKBONES:
+        raise InputError(
+            f"The backbone {quoted(name)} is not loaded, and Sortal loads code only where you name it.",
+            Remedy("name it", backbone=name),
+        )
+    return BACKBONES[name]
 
 
 def load_object(reference: str) -> Any:

@@ -47,7 +47,8 @@ class Discovery(SettingsGroup):
     )
     backbone: str = option(
         AUTO,
-        "A vision transformer or ResNet from timm; convnet, a small network for tiny images; or a saved model.json. "
+        "A vision transformer or ResNet from timm; convnet, a small network for tiny images; a saved model.json; or "
+        "your own, FILE.py:NAME. "
         "auto is the paper's ViT-B/16 with a GPU, and a ViT-S/16 without.",
     )
     weights: str | None = option(None, "File of the backbone's weights; downloaded from the hub by default.")

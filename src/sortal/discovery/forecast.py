@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from sortal.config import AUTO, CONVNET, VIEWS, Discovery, Granularity, Rounds, Training
+from sortal.config import AUTO, CONVNET, VIEWS, Discovery, Granularity, Rounds, Training, is_reference
 from sortal.discovery import defaults, stages
 from sortal.discovery.grouping.counting import hidden_classes
 from sortal.discovery.grouping.rounds import epochs_of_rounds
@@ -209,7 +209,7 @@ def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
     Weights that the run could not download are an error, as they would be then.
     """
     name = settings.backbone
-    given = settings.weights is not None or name == CONVNET or path_of_saved(name) is not None
+    given = settings.weights is not None or name == CONVNET or is_reference(name) or path_of_saved(name) is not None
     if given or hub.cached(*hub_file(name)) is not None:
         return load_backbone(
             name, weights=settings.weights, trained=defaults.trained_blocks(settings), seed=settings.seed

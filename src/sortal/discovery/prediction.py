@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.clustering.tsne import mapper
+from sortal.config import load_named_backbone
 from sortal.discovery import results
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import folders_in
@@ -79,6 +80,7 @@ def predict(
     *,
     update: bool = False,
     max_pixels: int | None = None,
+    backbone: Any = None,
     progress: bool = True,
     runtime: Runtime = Runtime(),
 ) -> Prediction:
@@ -89,6 +91,7 @@ def predict(
     `update`: add the images to the run. Categories keep their ids, their centres move, and images far from every centre
         are grouped as candidates for new categories. Images that the run already contains are not added again.
     `max_pixels`: leave out images with more pixels; by default as in the run.
+    `backbone`: that of the run, if it is your own, as `discover` got it: its code is loaded only where you name it.
     `progress`: show what is being done.
     `runtime`: the device, and the processes that read images.
 
@@ -96,6 +99,8 @@ def predict(
     >>> found.run.names[found.assignments.category_id[0]]  # doctest: +SKIP
     'oak'
     """
+    if backbone is not None:
+        load_named_backbone(backbone)
     with shown(runtime, wanted=progress) as runtime:
         found = run if isinstance(run, Run) else load_run(run)
         return _predict(found, images, update, max_pixels, runtime)

@@ -32,6 +32,7 @@ class Backbone(nn.Module, ABC):
         self.net = net
         self.spec = spec
         self.source = "random weights"  # origin of the weights, for display
+        self.code = ""  # a digest of the code of a network that is not Sortal's
         self.trained = 0
         self.eval()
 
@@ -129,7 +130,7 @@ class Backbone(nn.Module, ABC):
 
     def fingerprint(self) -> str:
         """Return a digest of the weights and the spec, which determine the features."""
-        return digest(dict(self.net.state_dict()), json.dumps(asdict(self.spec), sort_keys=True))
+        return digest(dict(self.net.state_dict()), json.dumps(asdict(self.spec), sort_keys=True) + self.code)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the weights to `path`.safetensors, under timm's names, and the spec to `path`.json."""

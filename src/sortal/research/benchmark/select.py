@@ -17,6 +17,7 @@ from sortal.config import (
     combinations,
     from_keywords,
     load_method,
+    load_named_backbone,
     registration_of,
 )
 from sortal.errors import InputError, Remedy
@@ -40,6 +41,8 @@ def choose(
     it is named after that.
     """
     (overrides,) = from_keywords(changes, Overrides)
+    if overrides.backbone is not None:
+        load_named_backbone(overrides.backbone)
     known = (*datasets.DATASET_NAMES, datasets.FOLDER)
     if dataset is not None and dataset not in known:
         own = Remedy("for your own folder, use the data set named folder", root=...)
