@@ -19,7 +19,7 @@ def test_figures_go_to_the_tracker_with_a_step_for_each_epoch_of_all_rounds(monk
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     for name in ("wandb", "mlflow"):
-        send = tracker(name, "photos-run")  # type: ignore[arg-type]
+        send = tracker(name, "photos-run")
         for epoch in (0, 1, 0):
             send(epoch, None, {"loss": 0.5})
     steps = [(0, {"loss": 0.5}), (1, {"loss": 0.5}), (2, {"loss": 0.5})]
