@@ -18,10 +18,10 @@ from sortal.research.benchmark.presets import (
     ACCURACY_TABLES,
     COUNTED,
     DATASET_TITLES,
+    LATER_METHODS,
     PAPER_METHODS,
     PRESETS,
     RIVALRY,
-    LATER_METHODS,
     Preset,
 )
 from sortal.research.benchmark.records import SHARES, Record
