@@ -29,8 +29,8 @@ from sortal.config import (
 from sortal.errors import InputError
 
 KINDS: tuple[Any, ...] = (Training, Contrast, Ranks, Swaps, Distillation, Discovery, Reading, Overrides)
-UNKNOWN = "method must be gcd, kmeans, rankstats, simgcd, sortal, uno, or your own as FILE.py:CLASS or MODULE:CLASS"
 NAMES = tuple(sorted(BUILT_IN))
+UNKNOWN = f"method must be {', '.join(NAMES)}, or your own as FILE.py:CLASS or MODULE:CLASS"
 LEAST, MOST, ABOVE_1 = math.ulp(0.0), 1.7976931348623157e308, math.nextafter(1.0, 2.0)
 NO_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, 10**400, True, np.True_, None, "1", 1j, [1], np.array([1, 2])]
 
@@ -94,7 +94,7 @@ def test_numbers_become_floats_and_refusals_are_cut_short() -> None:
     for lr in (1, np.float64(1)):
         assert type(Discovery(lr=lr).lr) is float
     assert type(Training(epochs=1).epochs) is int
-    with pytest.raises(InputError, match=r"^method must be gcd, .*, got 'xxx.*\.\.\. \(5,002 characters\)\.$"):
+    with pytest.raises(InputError, match=r"^method must be .*gcd, .*, got 'xxx.*\.\.\. \(5,002 characters\)\.$"):
         registration_of("x" * 5000)
 
 

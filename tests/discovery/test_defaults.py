@@ -20,15 +20,18 @@ from sortal.config import (
     TINY_DISTILLATION,
     TINY_ROUNDS,
     Contrast,
+    Debiasing,
     Discovery,
     Distillation,
     Ranks,
+    Reciprocity,
+    Retention,
     Rounds,
     Swaps,
 )
 from sortal.discovery.defaults import notes, recipe_for, resolved
 
-CLASSIFYING = ("rankstats", "simgcd", "uno")
+CLASSIFYING = [name for name, of in BUILT_IN.items() if of.classifies]
 
 PAPER = "Training for 200 epochs, as in the paper."
 SHORT = (
@@ -99,9 +102,12 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
 @pytest.mark.parametrize(
     ("method", "losses", "tiny", "clustering", "estimate_on"),
     [
+        ("debgcd", Debiasing(), Debiasing(temperature=0.3, hidden=256), "head", "raw"),
         ("gcd", Contrast(), TINY_CONTRAST, "semi-supervised", "learned"),
         ("kmeans", None, None, "semi-supervised", "raw"),
+        ("legogcd", Retention(), Retention(temperature=0.3, hidden=256), "head", "raw"),
         ("rankstats", Ranks(), Ranks(), "head", "raw"),
+        ("rlcd", Reciprocity(), Reciprocity(), "head", "raw"),
         ("simgcd", Distillation(), TINY_DISTILLATION, "head", "raw"),
         ("sortal", Rounds(), TINY_ROUNDS, "semi-supervised", "learned"),
         ("uno", Swaps(), Swaps(), "head", "raw"),

@@ -101,9 +101,9 @@ def test_it_sorts_resumes_predicts_and_loads_where_it_is_missing(here: Path, for
     fork_server.run(sort, [*words, *own, "--out", str(here / "killed")], 0, codes=[0])
     for name in ("model.safetensors", "head.npy", "assignments.csv"):
         assert (here / "whole" / name).read_bytes() == (here / "killed" / name).read_bytes(), name
-    assert "legogcd" not in METHODS, "only the children have loaded it"
+    assert "lego" not in METHODS, "only the children have loaded it"
     run = load_run(here / "whole")
-    assert (run.facts.recipe.method, run.facts.settings.method) == ("legogcd", own[1])
+    assert (run.facts.recipe.method, run.facts.settings.method) == ("lego", own[1])
     assert run.facts.recipe.losses["threshold"] == 0.3  # type: ignore[index]
     assert json.loads((here / "whole/model.json").read_text())["trained"] == 2, "of three blocks"
     assert run.head is not None
@@ -112,7 +112,7 @@ def test_it_sorts_resumes_predicts_and_loads_where_it_is_missing(here: Path, for
     new = tiny.save(here / "new" / "one.png", tiny.picture("ash", 99))
     found = predict(here / "whole", new.parent, runtime=CPU)
     assert len(found.assignments) == 1
-    assert "legogcd" not in METHODS
+    assert "lego" not in METHODS
     said = refused("discover", str(here / "whole"), "--k", "7")
     assert f"The method of this run, '{own[1]}', is not loaded" in said
     assert "Name it (--method" in said
@@ -126,24 +126,12 @@ def test_it_has_a_row_for_each_setting_beside_the_methods_of_the_package(here: P
     for name in tiny.CLASSES:
         for number in range(6):
             tiny.save(root / name / f"{number}.png", tiny.picture(name, number))
-    words = (
-        "benchmark",
-        "folder",
-        "--root",
-        str(root),
-        *COMMON[:2],
-        "--epochs",
-        "1",
-        "--device",
-        "cpu",
-        "--seeds",
-        "0",
-        "1",
-    )
+    words = ["benchmark", "folder", "--root", str(root), *COMMON[:2], "--epochs", "1", "--device", "cpu"]
+    words += ["--seeds", "0", "1"]
     done = invoke(*words, "--method", "lego.py:LegoGcd", "--set", "losses.hidden=8,16", "--out", "out")
     assert done.code == 0, done.err
     found = records.find([Path("out")])
-    names = {f"data/legogcd losses.hidden={hidden}" for hidden in (8, 16)}
+    names = {f"data/lego losses.hidden={hidden}" for hidden in (8, 16)}
     assert sorted((each.name, each.seed) for each in found) == sorted((name, seed) for name in names for seed in (0, 1))
     text = comparison.document(comparison.tables(found))
     for name in names:

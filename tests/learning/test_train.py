@@ -18,7 +18,7 @@ from support import tiny_run
 from support.processes import run_two
 from support.runtimes import CPU
 from support.stores import noise, small_store, store_of
-from support.tiny_methods import NAMES, double_precision, small
+from support.tiny_methods import NAMES, TRANSFORMED, double_precision, small
 from support.tiny_run import (
     LABELS,
     LARGE,
@@ -234,7 +234,7 @@ def of_kind(name: str, where: str = "no trunk", labels: Sequence[str | None] = L
 @pytest.mark.parametrize(
     ("name", "where", "which"),
     [(name, "no trunk", which) for name in NAMES for which in SETS]
-    + [(name, "kept", "some labelled") for name in NAMES]
+    + [(name, "kept", "some labelled") for name in (*NAMES, *TRANSFORMED)]
     + [("gcd", "kept", "one image"), ("gcd", "live", "some labelled")],
 )
 def test_weights_and_buffers_match_a_plain_loop(tmp_path: Path, name: str, where: str, which: str) -> None:

@@ -32,7 +32,10 @@ Examples:
   sortal benchmark presets
   sortal benchmark table benchmark --out tables
 """
-METHOD_HELP = "One or more of sortal, gcd, kmeans, rankstats, simgcd, uno and FILE.py:CLASS; sortal by default."
+METHOD_HELP = (
+    "One or more of sortal, gcd, kmeans, rankstats, simgcd, uno, legogcd, rlcd, debgcd and FILE.py:CLASS; sortal by "
+    "default."
+)
 PRESET_HELP = "Names of presets, or the start of several: table3/cub/gcd, table3/cub, table3."
 SEEDS = ("0", "1", "2")
 SEEDS_HELP = "One or more whole numbers, a run each: 0 1 2 or 0,1,2."

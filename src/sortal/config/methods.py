@@ -8,7 +8,17 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Literal
 
 from sortal.config.rules import Rule, rules_of
-from sortal.config.training import Contrast, Distillation, Ranks, Rounds, Swaps, Training
+from sortal.config.training import (
+    Contrast,
+    Debiasing,
+    Distillation,
+    Ranks,
+    Reciprocity,
+    Retention,
+    Rounds,
+    Swaps,
+    Training,
+)
 from sortal.errors import InputError, Remedy, quoted
 
 Clustering = Literal["semi-supervised", "kmeans", "head", "own"]
@@ -175,4 +185,19 @@ register(
     losses=Rounds,
     training=Training(epochs=200, patches=0.5, repeats=8.0),
 )
+# Those that followed SimGCD
+for _name, _at, _title, _losses in (
+    ("legogcd", "legogcd:LegoGcd", "LegoGCD", Retention),
+    ("rlcd", "rlcd:Rlcd", "RLCD", Reciprocity),
+    ("debgcd", "debgcd:DebGcd", "DebGCD", Debiasing),
+):
+    register(
+        _name,
+        f"{_AT}.{_at}",
+        title=_title,
+        losses=_losses,
+        training=Training(decay_biases=False),
+        clustering="head",
+        needs_k=True,
+    )
 BUILT_IN.update(METHODS)

@@ -83,8 +83,8 @@ class Swaps(SettingsGroup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distillation(SettingsGroup):
-    """SimGCD (Wen et al., ICCV 2023): the losses of `Contrast`, and a classifier distilled from the other view."""
+class SelfDistillation(SettingsGroup):
+    """A classifier that learns from labels, and from the sharpened prediction for the other view."""
 
     student_temperature: float = option(0.1, least=1e-3)
     first_teacher_temperature: float = option(0.07, least=1e-3)
@@ -92,10 +92,51 @@ class Distillation(SettingsGroup):
     sharpening: float = option(0.15, above=0, most=1)  # fraction of training between the two; 30 of 200 epochs
     entropy_weight: float = option(2.0, least=0)  # of the mean prediction's entropy, which is maximised
     supervised_weight: float = option(0.35, least=0, most=1)  # λ, of both supervised losses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation(SelfDistillation):
+    """SimGCD (Wen et al., ICCV 2023): the losses of `Contrast`, and a classifier distilled from the other view."""
+
     temperature: float = option(1.0, least=1e-3)  # of the unsupervised contrastive loss
     supervised_temperature: float = option(0.07, least=1e-3)
     hidden: int = option(2048, least=1)
     bottleneck: int = option(256, least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention(Distillation):
+    """LegoGCD (Cao et al., CVPR 2024): SimGCD that sharpens confident predictions of old classes."""
+
+    retention_weight: float = option(2.0, least=0)
+    retention_temperature: float = option(0.05, least=1e-3)  # of the predictions that are sharpened
+    confidence: float = option(0.7, least=0, most=1)  # θ: of an unlabelled view, at least
+    margin: float = option(0.4, least=0)  # weight of the logarithm of the mean prediction
+    decay: float = option(0.999, least=0, most=1)  # of the moving average of the mean prediction, by step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reciprocity(SelfDistillation):
+    """RLCD (Liu et al., ICML 2025): a second token and classifier for old classes, which teach the first ones."""
+
+    supervised_temperature: float = option(0.1, least=1e-3)  # of the contrastive losses
+    distinction_weight: float = option(0.5, least=0)  # w_d: of predictions that are distinct by class
+    auxiliary_weight: float = option(0.5, least=0, most=1)  # of the second classifier's supervised losses
+    exchange_weight: float = option(0.5, least=0)  # of what the second classifier teaches the first
+    block_rate: float = option(1.0, above=0)  # factor of the learning rate of the trained blocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Debiasing(Distillation):
+    """DebGCD (Liu and Han, ICLR 2025): SimGCD with a second classifier, and a detector of each old class."""
+
+    debiased_weight: float = option(2.0, least=0)  # of the second classifier
+    confidence: float = option(0.7, least=0, most=1)  # θ: of a prediction that the second classifier learns, at least
+    pseudo_weight: float = option(0.5, least=0, most=1)  # of such predictions; labels have the rest
+    detector_weight: float = option(0.005, least=0)
+    ambiguity_weight: float = option(0.1, least=0)  # of the detector's entropy, which is minimised
+    consistency_weight: float = option(1.0, least=0)  # of the detector's agreement on two views
+    detector_layers: int = option(5, least=1)
 
 
 @dataclass(frozen=True, kw_only=True)

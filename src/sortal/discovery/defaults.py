@@ -28,7 +28,9 @@ VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (20, 100), 60_000  # the fewest a
 FEW_IMAGES = 2000  # below which training takes fewer epochs
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES: dict[str, Losses] = {
+    "debgcd": config.Debiasing(temperature=0.3, hidden=256),
     "gcd": config.TINY_CONTRAST,
+    "legogcd": config.Retention(temperature=0.3, hidden=256),
     "simgcd": config.TINY_DISTILLATION,
     "sortal": config.TINY_ROUNDS,
 }

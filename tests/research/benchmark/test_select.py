@@ -146,7 +146,7 @@ def test_presets_on_a_data_set_differ_in_name_and_content(table: str, dataset: s
         (
             "cub",
             {"methods": ["gcd", "GCD"]},
-            ["gcd, kmeans, rankstats, simgcd, sortal, uno, or", "'GCD'. Did you mean"],
+            [f"{', '.join(NAMES)}, or", "'GCD'. Did you mean"],
         ),
         ("cub", {"k": 0}, ["k must be a whole number of at least 1, 'true', 'auto' or None", "got 0."]),
         ("cub", {"metod": "gcd"}, ["'metod' is not a setting"]),

@@ -26,6 +26,7 @@ from support import hostile_folder
 from support import tiny_folder as tiny
 from support.fork_server import KILLED, ForkServer, die, say
 from support.runtimes import CPU
+from support.tiny_methods import TRANSFORMED
 
 from sortal import metrics
 from sortal.cli import app
@@ -55,7 +56,7 @@ from sortal.system.progress import Runtime
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
-NAMES = tuple(sorted(BUILT_IN))
+NAMES = tuple(sorted({*BUILT_IN} - {*TRANSFORMED}))  # the small network is used
 ROWS = (*NAMES, "plain")
 OLD = ("0", "1", "2", "3", "4")
 EACH = 20  # images of a digit, 4 of them for the test

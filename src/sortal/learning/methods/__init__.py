@@ -8,13 +8,30 @@ from sortal.config import Recipe, registration_of
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.methods.contrastive import Contrastive
+from sortal.learning.methods.debgcd import DebGcd
+from sortal.learning.methods.legogcd import LegoGcd
 from sortal.learning.methods.method import Method, Problem
 from sortal.learning.methods.rankstats import RankStats
+from sortal.learning.methods.rlcd import Rlcd
 from sortal.learning.methods.simgcd import SimGcd
 from sortal.learning.methods.sortal import Sortal
 from sortal.learning.methods.uno import Uno
 
-__all__ = ["Contrastive", "Method", "Problem", "RankStats", "SimGcd", "Sortal", "Uno", "learner_of", "loaded", "make"]
+__all__ = [
+    "Contrastive",
+    "DebGcd",
+    "LegoGcd",
+    "Method",
+    "Problem",
+    "RankStats",
+    "Rlcd",
+    "SimGcd",
+    "Sortal",
+    "Uno",
+    "learner_of",
+    "loaded",
+    "make",
+]
 
 
 def make(recipe: Recipe, backbone: Backbone, *, k: int, known: Sequence[int]) -> Method:

@@ -18,8 +18,10 @@ from sortal.research.benchmark.presets import (
     ACCURACY_TABLES,
     COUNTED,
     DATASET_TITLES,
+    LATER_METHODS,
     PAPER_METHODS,
     PRESETS,
+    RIVALRY,
     Preset,
 )
 from sortal.research.benchmark.records import SHARES, Record
@@ -34,6 +36,7 @@ TITLES = {
     "table4": "Table 4: number of classes",
     "table5": "Table 5: ablation",
     "table6": "Table 6: aircraft",
+    "rivals": "Later methods",
 }
 K_WORDS = {"true": "true k", "auto": "estimated k", "own": "the method's own k"}
 ABOUT_ACCURACY = (
@@ -43,6 +46,7 @@ ABOUT_ACCURACY = (
     "split, with new classes and true k.",
 )
 ABOUT_SIMGCD = "SimGCD is newer than the paper; its published figures are means of 5 runs."
+ABOUT_RIVALS = "The last epoch; the published figures of DebGCD are those of the epoch with the best true accuracy."
 ABOUT_K = "Mean ± sample standard deviation over seeds; published figures in brackets. The error is in %."
 ABOUT_OTHERS = (
     "In %, except k, seeds and minutes: mean ± sample standard deviation over seeds. Legacy matches old and new "
@@ -106,12 +110,10 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
         names = {(f"Row {row}", *_parts(PRESETS[own[0]])): own for row, own in rows_of.items()}
         header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
     else:
-        of = ACCURACY_TABLES[table]
-        names = {
-            (METHODS[method].title,): [f"{table}/{dataset}/{method}" for dataset in of] for method in PAPER_METHODS
-        }
+        of, methods = (RIVALRY, LATER_METHODS) if table == "rivals" else (ACCURACY_TABLES[table], PAPER_METHODS)
+        names = {(METHODS[method].title,): [f"{table}/{dataset}/{method}" for dataset in of] for method in methods}
         header = ("Method", *_headings(of))
-        about = (*ABOUT_ACCURACY, ABOUT_SIMGCD)
+        about = (ABOUT_ACCURACY[0], ABOUT_RIVALS) if table == "rivals" else (*ABOUT_ACCURACY, ABOUT_SIMGCD)
     rows: list[Row] = [(first, {name: by_name.get(name, ()) for name in own}) for first, own in names.items()]
     empty = Table(name=table, title=TITLES[table], header=header, notes=(*about, _made_with(rows)))
     return _fill(empty, rows, cells_of)
@@ -182,7 +184,7 @@ def _label(record: Record) -> str:
 
 def _place(record: Record) -> tuple[int, str]:
     """Return a sort key: methods in the order of the paper, then the rest by name."""
-    label, titles = _label(record), [METHODS[method].title for method in PAPER_METHODS]
+    label, titles = _label(record), [METHODS[method].title for method in (*PAPER_METHODS, *LATER_METHODS)]
     return titles.index(label) if label in titles else len(titles), label
 
 
