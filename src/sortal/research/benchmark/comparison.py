@@ -18,9 +18,9 @@ from sortal.research.benchmark.presets import (
     ACCURACY_TABLES,
     COUNTED,
     DATASET_TITLES,
-    LATER_METHODS,
     PAPER_METHODS,
     PRESETS,
+    RIVAL_METHODS,
     RIVALRY,
     Preset,
 )
@@ -110,7 +110,7 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
         names = {(f"Row {row}", *_parts(PRESETS[own[0]])): own for row, own in rows_of.items()}
         header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
     else:
-        of, methods = (RIVALRY, LATER_METHODS) if table == "rivals" else (ACCURACY_TABLES[table], PAPER_METHODS)
+        of, methods = (RIVALRY, RIVAL_METHODS) if table == "rivals" else (ACCURACY_TABLES[table], PAPER_METHODS)
         names = {(METHODS[method].title,): [f"{table}/{dataset}/{method}" for dataset in of] for method in methods}
         header = ("Method", *_headings(of))
         about = (ABOUT_ACCURACY[0], ABOUT_RIVALS) if table == "rivals" else (*ABOUT_ACCURACY, ABOUT_SIMGCD)
@@ -184,7 +184,7 @@ def _label(record: Record) -> str:
 
 def _place(record: Record) -> tuple[int, str]:
     """Return a sort key: methods in the order of the paper, then the rest by name."""
-    label, titles = _label(record), [METHODS[method].title for method in (*PAPER_METHODS, *LATER_METHODS)]
+    label, titles = _label(record), [METHODS[method].title for method in (*PAPER_METHODS, *RIVAL_METHODS)]
     return titles.index(label) if label in titles else len(titles), label
 
 

@@ -34,7 +34,7 @@ DATASET_TITLES = {
     "fgvc_aircraft": "FGVC-Aircraft",
 }
 PAPER_METHODS = ("kmeans", "rankstats", "uno", "gcd", "simgcd", "sortal")  # the rows of its tables, and our own
-LATER_METHODS = ("legogcd", "rlcd", "debgcd")  # published later, in a table of their own
+RIVAL_METHODS = ("legogcd", "rlcd", "debgcd")  # published later, in a table of their own
 ACCURACY_TABLES = {  # data sets of the tables of methods
     "table2": ("cifar10", "cifar100", "imagenet100"),
     "table3": ("cub", "stanford_cars", "herbarium19"),
@@ -44,7 +44,7 @@ COUNTED = ("cifar10", "cifar100", "imagenet100", "cub", "stanford_cars", "herbar
 RIVALRY = ("cub", "stanford_cars", "fgvc_aircraft", "cifar100", "imagenet100", "herbarium19")  # rivals
 ABLATED = ("cifar100", "herbarium19")  # table5
 # Incremented when the recipes of a method change.
-VERSIONS = {**dict.fromkeys((*PAPER_METHODS, *LATER_METHODS), 1), "simgcd": 2, "sortal": 4}
+VERSIONS = {**dict.fromkeys((*PAPER_METHODS, *RIVAL_METHODS), 1), "simgcd": 2, "sortal": 4}
 N_INIT = 100
 RESNET_WEIGHTS = "dino_resnet50_pretrain.pth, from github.com/facebookresearch/dino"
 PAPER_LOSSES: dict[str, Losses] = {  # where they are not the default
@@ -177,7 +177,7 @@ def _paper() -> Iterator[Preset]:
 
 def _rivals() -> Iterator[Preset]:
     for dataset in RIVALRY:
-        for method in LATER_METHODS:
+        for method in RIVAL_METHODS:
             yield _preset(f"rivals/{dataset}/{method}", method, METHODS[method].title)
 
 
