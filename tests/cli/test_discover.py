@@ -28,7 +28,7 @@ from sortal.reviews.loading import load_run
 from sortal.runs.facts import KChoice
 from sortal.runs.run import Category, Run
 
-JOB: Any = SimpleNamespace(retraining=None, agreed=False, reporting_to=lambda runtime: JOB)
+JOB: Any = SimpleNamespace(retraining=None, agreed=False, place=Path("photos-run"), reporting_to=lambda runtime: JOB)
 NUMBERS = {
     "k": 7,
     "epochs": 3,
@@ -91,6 +91,9 @@ def test_each_option_of_discover_reaches_the_library(
         assert asked(f"--{name.replace('_', '-')}", str(value)) == {**usual, **changed}
     assert asked("--force") == {**usual, "force": True}
     assert asked("--watch-truth") == {**usual, "watch_truth": True}
+    tracked = stub("sortal.discovery.tracking.tracker", None)
+    assert asked("--track", "mlflow") == usual
+    assert tracked.pop() == {"name": "mlflow", "run": "photos-run"}
     assert asked("--views", "live")["settings"] == Discovery(views="live")
     words = "--views auto --k=auto --epochs auto --lr auto"
     assert asked(*words.split()) == {**usual, "given": {"views", "k", "epochs", "lr"}}
