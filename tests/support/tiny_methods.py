@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import exp, log
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from sortal.config import BUILT_IN, Contrast, Distillation, Losses, Ranks, Recipe, Rounds, Swaps, Training
+from sortal.config.rivals import MeanShift
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch
@@ -20,6 +23,7 @@ from sortal.learning.methods import Method, make
 
 NAMES = tuple(sorted(name for name, of in BUILT_IN.items() if of.learner))
 IN_SMALL: dict[str, Losses] = {
+    "cms": MeanShift(neighbours=3),
     "gcd": Contrast(hidden=16, bottleneck=8),
     "rankstats": Ranks(),
     "simgcd": Distillation(hidden=16, bottleneck=8),
@@ -61,6 +65,15 @@ def small(
                 if isinstance(layer, nn.Linear):
                     layer.weight.mul_(50 / layer.in_features**0.5)  # from a deviation of 0.02
     return method
+
+
+@torch.no_grad()
+def start_epoch(method: Method, features: Tensor, labels: Sequence[int], epoch: int = 0) -> None:
+    """Prepare a method for images with these features (m, d) and labels, and start an epoch."""
+    of_images = torch.tensor(labels)
+    method.prepare(of_images)
+    table: Any = SimpleNamespace(labels=of_images, features=lambda: nnf.normalize(features, dim=1))
+    method.start_epoch(epoch, table)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Literal
 
+from sortal.config.rivals import MeanShift
 from sortal.config.rules import Rule, rules_of
 from sortal.config.training import Contrast, Distillation, Ranks, Rounds, Swaps, Training
 from sortal.errors import InputError, Remedy, quoted
@@ -174,5 +175,15 @@ register(
     title="Sortal",
     losses=Rounds,
     training=Training(epochs=200, patches=0.5, repeats=8.0),
+)
+register(
+    "cms",
+    f"{_AT}.cms:Cms",
+    title="CMS",
+    losses=MeanShift,
+    training=Training(lr=0.05, final_lr=5e-3),
+    clustering="own",
+    cluster=f"{_AT}.cms:cluster",
+    finds_k=True,
 )
 BUILT_IN.update(METHODS)
