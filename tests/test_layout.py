@@ -60,8 +60,10 @@ LAZY = {
     "safetensors",
     "scipy",
     "sklearn",
+    "sknetwork",
     "tensorboard",
     "timm",
+    "umap",
 }
 # Modules whose functions import Sortal's own: commands, and what must start without torch.
 LAZY_MODULES = {

@@ -14,7 +14,7 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from sortal.config import BUILT_IN, Contrast, Distillation, Losses, Ranks, Recipe, Rounds, Swaps, Training
-from sortal.config.rivals import MeanShift
+from sortal.config.rivals import Communities, MeanShift, SelfExpertise
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch
@@ -25,7 +25,9 @@ NAMES = tuple(sorted(name for name, of in BUILT_IN.items() if of.learner))
 IN_SMALL: dict[str, Losses] = {
     "cms": MeanShift(neighbours=3),
     "gcd": Contrast(hidden=16, bottleneck=8),
+    "mgce": Communities(neighbours=3, similarity=-1.0, fewest=2, hidden=16, bottleneck=8),
     "rankstats": Ranks(),
+    "selex": SelfExpertise(smoothing=0.5, hidden=16, bottleneck=8),
     "simgcd": Distillation(hidden=16, bottleneck=8),
     "sortal": Rounds(hidden=16, bottleneck=8),
     "uno": Swaps(),
