@@ -135,7 +135,7 @@ def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training)
     of_views: Any = {"size": backbone.spec.image_size, "flip": config.flip, "seed": config.seed}
     digests = sorted({*store.digests[learned].tolist()})
     contents = {digest: number for number, digest in enumerate(digests)}  # copies are one image
-    first = np.array([min(learned, key=lambda row, own=own: (store.digests[row] != own, row)) for own in digests])
+    first = np.array([min(row for row in learned.tolist() if store.digests[row] == own) for own in digests])
     labels_of = torch.tensor([max(images.labels[learned[store.digests[learned] == own]]) for own in digests])
     centres = views.centre_crops(store, first, size=backbone.spec.image_size)
 

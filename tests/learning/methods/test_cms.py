@@ -176,7 +176,8 @@ def test_shifting_ends_when_labelled_images_no_longer_improve(monkeypatch: pytes
     x, _, labels = groups(30, 3, noise=0.2, known=2)
     assert cluster(x, labels, 3, MeanShift(), 0).tolist() == [3] * 30
     assert len(seen) == 5
-    torch.testing.assert_close(torch.from_numpy(seen[1]), shifted(*[torch.from_numpy(seen[0])] * 2, MeanShift()))
+    first = torch.from_numpy(seen[0])
+    torch.testing.assert_close(torch.from_numpy(seen[1]), shifted(first, first, MeanShift()))
     seen.clear()
     assert cluster(x, labels, 3, MeanShift(patience=1), 0).tolist() == [1] * 30
 
@@ -184,7 +185,7 @@ def test_shifting_ends_when_labelled_images_no_longer_improve(monkeypatch: pytes
 def test_a_tree_too_large_for_memory_is_one_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     x, truth, labels = groups(120, 6, noise=0.05, known=3)
     monkeypatch.setattr(cms, "WARD_ROWS", 60)
-    monkeypatch.setattr(cms, "SIMILARITIES_AT_ONCE", 500)  # several blocks
+    monkeypatch.setattr(cms, "SHIFTED_AT_ONCE", 500)  # several blocks
     found = cluster(x, labels, 6, MeanShift(), 0)
     inside = found >= 0
     assert inside.sum() == 60

@@ -164,10 +164,30 @@ def test_an_edited_loss_is_not_given_the_weights_of_the_former_one(edited: Calla
 RECORDED: dict[str, tuple[int, dict[str, float], float]] = {
     "cms": (1, {"unsupervised": 1.2805986457833416, "supervised": 0.3346818967000733}, 110.62978985590159),
     "gcd": (1, {"unsupervised": 1.2658086661255854, "supervised": 0.3966181313001868}, 77.80011830729849),
+    "mgce": (
+        1,
+        {
+            "classification": 0.2812577602919982,
+            "unsupervised": 1.2658086661255854,
+            "supervised": 0.3966181313001868,
+            "communities": 0.035678595473250176,
+        },
+        160.52016011042687,
+    ),
     "rankstats": (
         1,
         {"classification": 0.70272441589362, "pairs": 0.7335106268593249, "consistency": 3.648045531094726e-05},
         26.163881003736932,
+    ),
+    "selex": (
+        1,
+        {
+            "unsupervised": 1.2671411355425044,
+            "supervised": 0.1983090656500934,
+            "level_0": 0.17632107208763415,
+            "level_1": 0.0850483374804346,
+        },
+        72.72349559970144,
     ),
     "simgcd": (
         1,

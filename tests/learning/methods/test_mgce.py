@@ -174,7 +174,8 @@ def test_the_graph_matches_a_loop_over_pairs(at_once: int, monkeypatch: pytest.M
     labels, n, rows = np.where(np.arange(18) % 2 == 0, truth, -1), 18, x.tolist()
     expected = np.zeros((n, n))
     for a in range(n):
-        near = sorted((b for b in range(n) if b != a), key=lambda b, a=a: -dot(rows[a], rows[b]))[:5]
+        ranked = sorted((-dot(rows[a], rows[b]), b) for b in range(n) if b != a)
+        near = [b for _, b in ranked[:5]]
         for b in near:
             cosine = dot(rows[a], rows[b])
             alike = labels[a] == labels[b] >= 0

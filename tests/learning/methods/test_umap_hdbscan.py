@@ -67,7 +67,8 @@ def test_a_given_k_decides_the_size_of_the_smallest_category() -> None:
     generator = np.random.default_rng(1)
     coarse = np.repeat(np.eye(16)[:3], 60, axis=0)
     x = coarse + 0.3 * np.tile(np.repeat(np.eye(16)[5:8], 20, axis=0), (3, 1)) + 0.02 * generator.normal(size=(180, 16))
-    ks = [len({*cluster(x, np.full(180, -1), k, Density(), 0).tolist()} - {-1}) for k in (3, 9)]
+    rows: Any = x
+    ks = [len({*cluster(rows, np.full(180, -1), k, Density(), 0).tolist()} - {-1}) for k in (3, 9)]
     assert ks == [3, 9]
 
 

@@ -17,11 +17,9 @@ from sortal.learning.image_table import ImageTable
 from sortal.learning.losses import contrastive
 from sortal.learning.methods.method import Method, Problem
 
-SIMILARITIES_AT_ONCE = 2**26  # of rows, when all are shifted
+SHIFTED_AT_ONCE = 2**26  # similarities of rows
 WARD_ROWS = 15_000  # of a tree, whose memory grows with their square
 WARD_CLUSTERS = 1000  # that a cut may have if k is not given
-
-Ids = NDArray[np.int64]
 
 
 class Cms(Method):
@@ -70,7 +68,9 @@ def shifted(rows: Tensor, memory: Tensor, settings: MeanShift) -> Tensor:
     return nnf.normalize((1 - settings.shift) * rows + settings.shift * memory[near].mean(1), dim=1)
 
 
-def cluster(x: NDArray[np.float32], labels: Ids, k: int | None, settings: MeanShift, seed: int) -> Ids:
+def cluster(
+    x: NDArray[np.float32], labels: NDArray[np.int64], k: int | None, settings: MeanShift, seed: int
+) -> NDArray[np.int64]:
     """Shift all features (n, d) over and over and cut a Ward tree of them, while labelled images (n,) improve.
 
     Without k, the cut is where they are most accurate. Of more than `WARD_ROWS` rows only some are in the tree; the
@@ -80,7 +80,7 @@ def cluster(x: NDArray[np.float32], labels: Ids, k: int | None, settings: MeanSh
     chosen = _sample(labels, seed)
     best, found, waited = -1.0, np.zeros(len(chosen), dtype=np.int64), 0
     while waited < settings.patience:
-        blocks = rows.split(max(SIMILARITIES_AT_ONCE // len(rows), 1))
+        blocks = rows.split(max(SHIFTED_AT_ONCE // len(rows), 1))
         rows = torch.cat([shifted(block, rows, settings) for block in blocks])
         score, cut = best_cut(rows[chosen].numpy(), labels[chosen], k)
         waited = 0 if score > best else waited + 1
@@ -91,7 +91,7 @@ def cluster(x: NDArray[np.float32], labels: Ids, k: int | None, settings: MeanSh
     return clusters
 
 
-def _sample(labels: Ids, seed: int) -> Ids:
+def _sample(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """Choose at most `WARD_ROWS` rows, labelled ones first."""
     if len(labels) <= WARD_ROWS:
         return np.arange(len(labels))
@@ -99,7 +99,7 @@ def _sample(labels: Ids, seed: int) -> Ids:
     return np.sort(order[np.argsort(labels[order] < 0, kind="stable")][:WARD_ROWS])
 
 
-def best_cut(x: NDArray[np.float32], labels: Ids, k: int | None) -> tuple[float, Ids]:
+def best_cut(x: NDArray[np.float32], labels: NDArray[np.int64], k: int | None) -> tuple[float, NDArray[np.int64]]:
     """Cut the Ward tree of rows (n, d) into k clusters, or where labelled ones are most accurate; return both.
 
     Of equally accurate cuts, as all are without labels, it is the one with the widest gap between two merges.
@@ -121,7 +121,9 @@ def best_cut(x: NDArray[np.float32], labels: Ids, k: int | None) -> tuple[float,
     return _accuracy(labels[known], cut[known]), cut
 
 
-def _labelled_cuts(tree: NDArray[Any], labels: Ids) -> Iterator[tuple[Ids, Ids, int, int]]:
+def _labelled_cuts(
+    tree: NDArray[Any], labels: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int, int]]:
     """Yield the labels and clusters of labelled rows, (m,) each, and the fewest and most clusters of such cuts.
 
     The next of them tells other labelled rows apart. There are at most `WARD_CLUSTERS` clusters.
@@ -146,15 +148,15 @@ def _labelled_cuts(tree: NDArray[Any], labels: Ids) -> Iterator[tuple[Ids, Ids, 
     yield own, clusters, least, min(n, WARD_CLUSTERS)
 
 
-def _accuracy(labels: Ids, clusters: Ids) -> float:
+def _accuracy(labels: NDArray[np.int64], clusters: NDArray[np.int64]) -> float:
     return metrics.accuracy(labels, clusters, old=np.unique(labels)).all or 0.0
 
 
-def _cut(tree: NDArray[Any], k: int) -> Ids:
+def _cut(tree: NDArray[Any], k: int) -> NDArray[np.int64]:
     """Return the clusters (n,) that are left after all merges of a tree but the last k − 1."""
     n = len(tree) + 1
     of = np.arange(n + n - k)
     for step in reversed(range(n - k)):  # from the root down: a node is in the cluster of the one it was merged into
         of[tree[step, :2].astype(np.int64)] = of[n + step]
-    clusters: Ids = np.unique(of[:n], return_inverse=True)[1]
+    clusters: NDArray[np.int64] = np.unique(of[:n], return_inverse=True)[1]
     return clusters

@@ -23,8 +23,6 @@ TRIED_NEIGHBOURS = (5, 10, 15, 20, 30)  # if their number is not given
 RESOLUTIONS = tuple(2.0 ** (power / 2) for power in range(-8, 16))  # of communities, for a given k
 EDGES_AT_ONCE = 2**26  # similarities
 
-Ids = NDArray[np.int64]
-
 
 class Mgce(Method):
     """GCD's contrastive losses, a classifier of the known classes, and a memory of the communities of the epoch.
@@ -107,7 +105,7 @@ class Mgce(Method):
         self.memory.copy_(torch.where(members.any(0)[:, None], nnf.normalize(moved, dim=1), self.memory))
 
 
-def neighbours_of(x: NDArray[np.float32], labels: Ids, settings: Communities, seed: int) -> int:
+def neighbours_of(x: NDArray[np.float32], labels: NDArray[np.int64], settings: Communities, seed: int) -> int:
     """Return the given number of neighbours, or the one whose communities agree best with labelled images (n,).
 
     The agreement is their accuracy times 1 − |classes − communities| / communities, counted among labelled images.
@@ -125,7 +123,7 @@ def neighbours_of(x: NDArray[np.float32], labels: Ids, settings: Communities, se
     return max(TRIED_NEIGHBOURS, key=agreement) if known.any() else TRIED_NEIGHBOURS[1]
 
 
-def graph(x: NDArray[np.float32], labels: Ids, count: int, least: float) -> Any:
+def graph(x: NDArray[np.float32], labels: NDArray[np.int64], count: int, least: float) -> Any:
     """Return the graph of unit rows (n, d) and their nearest of at least a cosine: a sparse (n, n) matrix of cosines.
 
     A neighbour of the same class counts as much as the nearest. Edges have the larger of the weights at their ends.
@@ -146,14 +144,14 @@ def graph(x: NDArray[np.float32], labels: Ids, count: int, least: float) -> Any:
     return found.maximum(found.T)
 
 
-def detected(adjacency: Any, fewest: int, seed: int, resolution: float = 1.0) -> Ids:
+def detected(adjacency: Any, fewest: int, seed: int, resolution: float = 1.0) -> NDArray[np.int64]:
     """Return the community (n,) of each node of a graph by Leiden's algorithm, −1 in those of fewer than so many."""
     leiden = _library()
     found = np.arange(adjacency.shape[0])
     if adjacency.nnz:
         found = leiden(resolution=resolution, random_state=seed).fit_predict(adjacency)
     _, of, sizes = np.unique(found, return_inverse=True, return_counts=True)
-    clusters: Ids = np.where(sizes >= fewest, np.cumsum(sizes >= fewest) - 1, -1)[of]
+    clusters: NDArray[np.int64] = np.where(sizes >= fewest, np.cumsum(sizes >= fewest) - 1, -1)[of]
     return clusters
 
 
@@ -165,7 +163,9 @@ def _library() -> Any:
     return Leiden
 
 
-def cluster(x: NDArray[np.float32], labels: Ids, k: int | None, settings: Communities, seed: int) -> Ids:
+def cluster(
+    x: NDArray[np.float32], labels: NDArray[np.int64], k: int | None, settings: Communities, seed: int
+) -> NDArray[np.int64]:
     """Return the communities of features (n, d); with k, at the resolution that gives about so many."""
     if len(x) == 1:
         return np.zeros(1, dtype=np.int64)
