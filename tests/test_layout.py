@@ -62,8 +62,10 @@ LAZY = {
     "scipy",
     "sklearn",
     "mlflow",
+    "sknetwork",
     "tensorboard",
     "timm",
+    "umap",
     "wandb",
 }
 # Modules whose functions import Sortal's own: commands, and what must start without torch.
