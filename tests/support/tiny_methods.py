@@ -36,7 +36,7 @@ TRANSFORMED = ("rlcd",)  # methods that need a vision transformer
 NAMES = tuple(sorted(name for name, of in BUILT_IN.items() if of.learner and name not in TRANSFORMED))
 D = 3  # width of the projections in synthetic outputs
 IN_SMALL: dict[str, Losses] = {
-    "debgcd": Debiasing(hidden=16, bottleneck=8),
+    "debgcd": Debiasing(hidden=16, bottleneck=8, confidence=0.2),
     "gcd": Contrast(hidden=16, bottleneck=8),
     "legogcd": Retention(hidden=16, bottleneck=8, confidence=0.2),
     "rankstats": Ranks(),
