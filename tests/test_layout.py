@@ -61,8 +61,12 @@ LAZY = {
     "safetensors",
     "scipy",
     "sklearn",
+    "mlflow",
+    "sknetwork",
     "tensorboard",
     "timm",
+    "umap",
+    "wandb",
 }
 # Modules whose functions import Sortal's own: commands, and what must start without torch.
 LAZY_MODULES = {

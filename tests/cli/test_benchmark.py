@@ -81,7 +81,7 @@ def test_benchmark_table_prints_and_writes_tables(benchmarked: Benchmarked, tmp_
 
 
 SWEPT = sweep.SweepResult(records=(), folders=(), failed=(), reused=0)
-SWEEP = {"out": Path("benchmark"), "seeds": (0, 1, 2), "processes": None}
+SWEEP = {"out": Path("benchmark"), "seeds": (0, 1, 2), "processes": None, "watch_truth": False}
 
 
 def test_each_option_of_benchmark_reaches_the_library(stub: Stub) -> None:
@@ -95,6 +95,7 @@ def test_each_option_of_benchmark_reaches_the_library(stub: Stub) -> None:
         ("--preset table3 --preset table2/cifar10", {"names": ["table3", "table2/cifar10"]}, {}),
         (f"cub {' '.join(f'--{name} {value}' for name, value in network.items())}", {"dataset": "cub", **network}, {}),
         ("cub --set losses.hidden=8,16", {"dataset": "cub", "set": ("losses.hidden=8,16",)}, {}),
+        ("cub --watch-truth", {"dataset": "cub"}, {"watch_truth": True}),
         ("cub --views live", {"dataset": "cub", "views": "live"}, {}),
         ("--preset table3/cub/gcd --fast", {"names": ["table3/cub/gcd"], "fast": True}, {}),
         ("folder --root my/flowers", {"dataset": "folder", "root": Path("my/flowers")}, {}),
@@ -106,7 +107,7 @@ def test_each_option_of_benchmark_reaches_the_library(stub: Stub) -> None:
         given = {"dataset": None, "root": Path("data"), **asked}
         chosen = {"presets": choose(given.pop("dataset"), **given), "root": given["root"]}
         assert swept.pop() == {**chosen, **SWEEP, **options, "command": f"sortal benchmark {words}"}
-        tried |= {word[2:] for word in words.split() if word.startswith("--")}
+        tried |= {word[2:].replace("-", "_") for word in words.split() if word.startswith("--")}
     assert tried == options_of(benchmark.run_benchmark).keys()
 
 

@@ -31,15 +31,16 @@ RECORD = register("{name}", Mine, losses=Settings)
 
 @pytest.fixture(autouse=True)
 def unchanged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    methods, references, modules = dict(METHODS), dict(REFERENCES), set(sys.modules)
+    methods, references = dict(METHODS), dict(REFERENCES)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
     yield
     for table, before in ((METHODS, methods), (REFERENCES, references)):
         table.clear()
         table.update(before)  # type: ignore[arg-type]
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name, module in [*sys.modules.items()]:
+        if str(tmp_path) in str(getattr(module, "__file__", None)):
+            del sys.modules[name]
 
 
 def write(path: Path, text: str = "", *, name: str = "mine", body: str = "pass") -> Path:

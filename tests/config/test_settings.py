@@ -115,7 +115,8 @@ def test_shares_of_patches_and_repeats_of_labels_have_limits(changes: dict[str, 
 
 @pytest.mark.parametrize("method", NAMES)
 def test_a_recipe_fits_its_method(method: str) -> None:
-    classifies = BUILT_IN[method].classifies
+    of = BUILT_IN[method]
+    classifies = of.classifies
     recipe = Recipe(
         method=method,
         training=BUILT_IN[method].training,
@@ -123,7 +124,7 @@ def test_a_recipe_fits_its_method(method: str) -> None:
         clustering="head" if classifies else "semi-supervised",
         estimate_on="raw",
     )
-    assert recipe.learns == (method != "kmeans")
+    assert recipe.learns == (of.learner is not None)
     losses_of = {name: record.__name__ for name, of in BUILT_IN.items() if (record := of.losses)} | {"kmeans": "None"}
     refused: list[tuple[dict[str, Any], str]] = [
         ({"clustering": "k-means"}, "clustering must be 'semi-supervised', 'kmeans', 'head' or 'own', got 'k-means'."),
@@ -138,7 +139,8 @@ def test_a_recipe_fits_its_method(method: str) -> None:
         if (clustering == "head") == classifies:
             assert replace(recipe, clustering=clustering).clustering == clustering
         else:
-            words = "'head'" if classifies else "'semi-supervised' or 'kmeans'"
+            own = "'own', " if of.cluster is not None else ""
+            words = "'head'" if classifies else f"{own}'semi-supervised' or 'kmeans'"
             said = f"clustering must be {words} for {method}, got {clustering!r}."
             refused.append(({"clustering": clustering}, said))
     if method == "sortal":
@@ -147,15 +149,17 @@ def test_a_recipe_fits_its_method(method: str) -> None:
     else:
         assert replace(recipe, select=True).select
     untrained = replace(recipe.training, epochs=0)
-    if classifies:
+    if of.needs_k:
         said = f"estimate_on must be 'raw' for {method}, which needs k before training, got 'learned'."
         refused.append(({"estimate_on": "learned"}, said))
+    else:
+        assert replace(recipe, estimate_on="learned").estimate_on == "learned"
+    if classifies:
         said = f"epochs must be at least 1 for {method}, which trains a classifier, got 0."
         refused.append(({"training": untrained}, said))
         with pytest.raises(InputError, match=f"^{said}$"):
             Discovery(method=method, epochs=0)
     else:
-        assert replace(recipe, estimate_on="learned").estimate_on == "learned"
         assert not replace(recipe, training=untrained).learns
         assert Discovery(method=method, epochs=0).epochs == 0
     for changes, said in refused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import exp, log
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from sortal.config import (
     Swaps,
     Training,
 )
+from sortal.config.rivals import Communities, MeanShift, SelfExpertise
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch
@@ -36,11 +38,14 @@ TRANSFORMED = ("rlcd",)  # methods that need a vision transformer
 NAMES = tuple(sorted(name for name, of in BUILT_IN.items() if of.learner and name not in TRANSFORMED))
 D = 3  # width of the projections in synthetic outputs
 IN_SMALL: dict[str, Losses] = {
+    "cms": MeanShift(neighbours=3),
     "debgcd": Debiasing(hidden=16, bottleneck=8, confidence=0.2),
     "gcd": Contrast(hidden=16, bottleneck=8),
     "legogcd": Retention(hidden=16, bottleneck=8, confidence=0.2),
+    "mgce": Communities(neighbours=3, similarity=-1.0, fewest=2, hidden=16, bottleneck=8),
     "rankstats": Ranks(),
     "rlcd": Reciprocity(),
+    "selex": SelfExpertise(smoothing=0.5, hidden=16, bottleneck=8),
     "simgcd": Distillation(hidden=16, bottleneck=8),
     "sortal": Rounds(hidden=16, bottleneck=8),
     "uno": Swaps(),
@@ -86,6 +91,15 @@ def small(
                 if isinstance(layer, nn.Linear):
                     layer.weight.mul_(50 / layer.in_features**0.5)  # from a deviation of 0.02
     return method
+
+
+@torch.no_grad()
+def start_epoch(method: Method, features: Tensor, labels: Sequence[int], epoch: int = 0) -> None:
+    """Prepare a method for images with these features (m, d) and labels, and start an epoch."""
+    of_images = torch.tensor(labels)
+    method.prepare(of_images)
+    table: Any = SimpleNamespace(labels=of_images, features=lambda: nnf.normalize(features, dim=1))
+    method.start_epoch(epoch, table)
 
 
 @contextmanager

@@ -6,12 +6,12 @@ from dataclasses import asdict, astuple
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, Flag, Flat, Json, Several, Workers, split, words
+from sortal.cli.options import Device, Flag, Flat, Json, Several, WatchTruth, Workers, split, words
 from sortal.cli.options import processes as torchrun
 from sortal.config import Overrides
 from sortal.system.progress import is_first
@@ -56,6 +56,7 @@ def run_benchmark(
     ] = SEEDS,
     overrides: Annotated[Overrides, Flat] = Overrides(),
     fast: Annotated[Flag, Parameter(help=FAST_HELP)] = False,
+    watch_truth: WatchTruth = False,
     out: Annotated[Path, Parameter(help="Folder of runs and records.")] = Path("benchmark"),
     processes: Annotated[int | None, Parameter(help="Number of runs in parallel; one per GPU by default.")] = None,
     device: Device = "auto",
@@ -83,7 +84,8 @@ def run_benchmark(
         from sortal.research.benchmark.sweep import sweep
 
         command = shlex.join(["sortal", *words.get()])
-        result = sweep(chosen, root, out=out, seeds=each, processes=processes, command=command, runtime=runtime)
+        how: Any = {"processes": processes, "watch_truth": watch_truth, "command": command, "runtime": runtime}
+        result = sweep(chosen, root, out=out, seeds=each, **how)
     if not is_first():
         return 0
     if json:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from cyclopts import Parameter
 
@@ -22,6 +22,7 @@ from sortal.cli.options import (
     Json,
     Labelled,
     TableOption,
+    WatchTruth,
     Workers,
     given,
     processes,
@@ -62,6 +63,7 @@ Examples:
 RUN_FOLDER_HELP = "Folder of the run; IMAGES-run in the current folder by default."
 FORCE_HELP = "Overwrite the run in the folder and take nothing from it, or write into a folder that is not empty."
 CONFIG_HELP = "Settings that are not given here: the run.json of a run, which repeats it, or a TOML file."
+TRACK_HELP = "Send the figures of each epoch to Weights & Biases or MLflow, if it is installed."
 YES_HELP = "Train again without asking, if settings of an earlier run have changed."
 NONE_HELD_OUT = "no labelled image, so confidence will not be calibrated; that takes about 100 labelled images"
 _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
@@ -80,6 +82,8 @@ def discover(
     json: Json = False,
     yes: Annotated[Flag, Parameter(help=YES_HELP)] = False,
     force: Annotated[Flag, Parameter(help=FORCE_HELP)] = False,
+    watch_truth: WatchTruth = False,
+    track: Annotated[Literal["wandb", "mlflow"] | None, Parameter(help=TRACK_HELP)] = None,
     dry_run: DryRun = False,
 ) -> int:
     """Sort images into the classes you know and the ones nobody has named yet.
@@ -123,7 +127,9 @@ def discover(
             in_file = settings_in(config, {*named, *(["labels"] if labels is not None else [])})
             labels, named = in_file.pop("labels", labels), named | {*in_file}
             settings, reading = _with(settings, in_file), _with(reading, in_file)
-        job = prepare(source, labels, out, settings, reading, given=named, runtime=runtime, force=force)
+        job = prepare(
+            source, labels, out, settings, reading, given=named, runtime=runtime, force=force, watch_truth=watch_truth
+        )
         asked = job.retraining is not None and not (yes or dry_run or job.agreed)
         if asked and not (_can_ask() and processes() == 1):
             ways = (Remedy("train again", yes=True), Remedy("see what it costs", dry_run=True), ANOTHER_FOLDER)
@@ -141,6 +147,10 @@ def discover(
     with printing.runtime(device=device, workers=workers) as runtime:
         from sortal.discovery.pipeline import carry_out
 
+        if track is not None and is_first():
+            from sortal.discovery.tracking import tracker
+
+            runtime = replace(runtime, on_epoch=tracker(track, job.place.name))
         found = carry_out(job.reporting_to(runtime))
     if is_first():
         printing.print_json(found.to_json()) if json else print_run(found)
@@ -200,7 +210,8 @@ def _training(p: "Forecast") -> str:
         return "none"
     views = "new views in every epoch" if p.views is None else f"{p.views} cached views per image"
     where = f"; {p.tokens}" if p.tokens is not None else ""
-    return f"{plural(p.epochs, 'epoch')}, {views}{where}"
+    more = f" and {p.counting_epochs} to count the classes" if p.counting_epochs else ""
+    return f"{plural(p.epochs, 'epoch')}{more}, {views}{where}"
 
 
 def print_run(run: "Run") -> None:

@@ -23,6 +23,8 @@ Labelled = Annotated[float, Parameter(help="Fraction of the images of digits 0 t
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 DRY_RUN_HELP = "Only report the steps, the memory and disk they need, and how long they take."
 DryRun = Annotated[Flag, Parameter(help=DRY_RUN_HELP)]
+WATCH_HELP = "Write the accuracy after each epoch, by the truth where it is known, to watched.jsonl in the run."
+WatchTruth = Annotated[Flag, Parameter(help=WATCH_HELP)]
 Json = Annotated[Flag, Parameter(help="Write the result as JSON.")]
 CountOption = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Parameter(help="Device to compute on.")]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Literal
 
+from sortal.config.rivals import Communities, Density, MeanShift, SelfExpertise
 from sortal.config.rules import Rule, rules_of
 from sortal.config.training import (
     Contrast,
@@ -200,4 +201,43 @@ for _name, _at, _title, _losses in (
         clustering="head",
         needs_k=True,
     )
+register(
+    "cms",
+    f"{_AT}.cms:Cms",
+    title="CMS",
+    losses=MeanShift,
+    training=Training(lr=0.05, final_lr=5e-3),
+    clustering="own",
+    cluster=f"{_AT}.cms:cluster",
+    finds_k=True,
+)
+register(
+    "selex",
+    f"{_AT}.selex:Selex",
+    title="SelEx",
+    losses=SelfExpertise,
+    clustering="own",
+    cluster=f"{_AT}.selex:cluster",
+    needs_k=True,
+    trained=2,
+)
+register(
+    "umap-hdbscan",
+    None,
+    title="UMAP + HDBSCAN",
+    losses=Density,
+    clustering="own",
+    cluster=f"{_AT}.umap_hdbscan:cluster",
+    finds_k=True,
+)
+register(
+    "mgce",
+    f"{_AT}.mgce:Mgce",
+    title="MGCE's graph",
+    losses=Communities,
+    training=Training(lr=0.05),
+    clustering="own",
+    cluster=f"{_AT}.mgce:cluster",
+    finds_k=True,
+)
 BUILT_IN.update(METHODS)

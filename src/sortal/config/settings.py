@@ -158,7 +158,8 @@ class Recipe:
         others = ["semi-supervised", "kmeans"]
         allowed = ["head"] if of.classifies else ["own", *others] if of.cluster is not None else others
         if self.clustering not in allowed:
-            words = " or ".join(map(repr, allowed))
+            *others, last = map(repr, allowed)
+            words = f"{', '.join(others)} or {last}" if others else last
             raise InputError(f"clustering must be {words} for {self.method}, got {self.clustering!r}.")
         if of.needs_k and self.estimate_on != "raw":
             raise InputError(

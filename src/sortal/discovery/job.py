@@ -74,6 +74,7 @@ class Job:
     recipe: Recipe  # how the settings are carried out on these images
     place: Path
     force: bool = False  # whether a run in `place` may be overwritten
+    watch_truth: bool = False  # whether accuracy by the truth is written down after each epoch
     earlier: EarlierRun = NO_RUN
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
     runtime: Runtime
@@ -140,6 +141,7 @@ def prepare(
     given: Collection[str] = (),
     runtime: Runtime,
     force: bool,
+    watch_truth: bool = False,
 ) -> Job:
     """Read the images, and refuse a job that would fail, before any work is done.
 
@@ -170,6 +172,7 @@ def prepare(
         recipe=recipe_for(settings, min(settings.learn_on or n, n), on_gpu=on_gpu),
         place=place,
         force=force,
+        watch_truth=watch_truth,
         earlier=found.earlier,
         runtime=processes.runtime(runtime),
         processes=processes,

@@ -43,6 +43,7 @@ def discover(
     out: str | os.PathLike[str] | None = None,
     config: str | os.PathLike[str] | None = None,
     force: bool = False,
+    watch_truth: bool = False,
     progress: bool = True,
     runtime: Runtime = Runtime(),
     **settings: Any,
@@ -54,7 +55,8 @@ def discover(
     current folder. Calling it again resumes an interrupted run, or recomputes whatever other settings change: settings
     that are not given come from the run in `out`, and images that were added to it take part. `force` overwrites that
     run, whatever it is of, and takes nothing from it. `config` is a file of settings: the run.json of a run, which
-    repeats it, or TOML. `progress` shows what is being done, and `runtime` has the device
+    repeats it, or TOML. `watch_truth` writes the accuracy of each epoch by the truth, where it is known, to
+    watched.jsonl, which nothing else reads. `progress` shows what is being done, and `runtime` has the device
     and the processes that read images.
 
         run = sortal.discover("photos", labels="labels.csv", k=40)
@@ -72,7 +74,9 @@ def discover(
         labels, settings = found.pop("labels", labels), {**found, **settings}
     how, reading = from_keywords(settings, Discovery, Reading)
     with shown(runtime, wanted=progress) as runtime:
-        job = prepare(images, labels, out, how, reading, given=settings, runtime=runtime, force=force)
+        job = prepare(
+            images, labels, out, how, reading, given=settings, runtime=runtime, force=force, watch_truth=watch_truth
+        )
         if job.retraining:
             job.runtime.note(job.retraining)
         return carry_out(job)

@@ -21,6 +21,7 @@ from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.folders import common_folder
+from sortal.images.moments import Moments
 from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.registry import load_backbone
@@ -125,7 +126,8 @@ def _predict(
         read, store = select_readable(read, store)
         backbone, precision = load_backbone(str(found.folder / f"{MODEL}.json")), found.facts.precision
         x = extract(backbone, store, normalise=True, folder=found.cache, precision=precision, runtime=runtime)
-        apart = apartness(x, alone(runtime.device), reference=found.features)
+        once = Moments.grouped(found.assignments.group).means(found.features)
+        apart = apartness(x, alone(runtime.device), reference=once)
         blank = replace(unassigned(read, store.digests, folder=len(found.facts.images)), apart=apart)
         new = assess(blank, x, found.categories, found.centres, found.confidence, found.head, reassign=True)
         if not update:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -23,6 +23,7 @@ from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.label_splits import held_out, set_aside
 from sortal.discovery.results import Clusters
+from sortal.discovery.watching import WATCHED, watching, without_truth
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
@@ -43,7 +44,7 @@ from sortal.runs.facts import KChoice
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system import cache
 from sortal.system.files import write_atomically
-from sortal.system.open_folder import make_folder
+from sortal.system.open_folder import CACHE, make_folder, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import read_regular
 from sortal.system.resources import free_disk
@@ -117,8 +118,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         if learned.summary:
             stages.note(learned.summary)
     with stages.stage("features", "Computing features") as runtime:
-        x = compute(runtime)
-        rows = rows_of(job, moments.means(x))
+        rows = rows_of(job, features(runtime))
     if k is None and job.settings.k != OWN_K:
         with stages.stage("k", "Estimating the number of classes") as runtime:
             k = granular_k(job, rows, inputs.counted, runtime, stages.note, counted=learned.counted)
@@ -130,7 +130,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         return None
     images, contents = inputs.images, inputs.store.digests
     run, lost = results.gather(
-        job, backbone, learned.trained, images, contents, inputs.held, doubted, x, clusters, pixels.quarantine
+        job, backbone, learned.trained, images, contents, inputs.held, doubted, rows.x, clusters, pixels.quarantine
     )
     if lost:
         stages.note(f"No category resembles {listing(lost)} of the earlier run, none of whose images was confirmed.")
@@ -149,6 +149,7 @@ class _Inputs:
     settled: NDArray[np.bool_]  # (n,) those that people have decided on
     counted: ImageSet  # an image of each moment, without labels that are held out, set aside or very doubtful
     to_learn: ImageSet  # all images with these labels, and validation images where training selects an epoch by them
+    truth: NDArray[np.int64]  # of `to_learn`, which has none itself, like `counted`: nothing that learns may see it
     pixels_to_learn: PixelStore
 
 
@@ -164,16 +165,16 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     of, rows, by_content = moments.of, moments.first, content_order(images, store)
     order = moments.in_order(by_content)
     labelled = replace(images, labels=moments.labels(images.labels)[of]).select(rows)
-    untouched = np.bincount(of[talked_about[to_sort]], minlength=len(moments)) == 0
-    held = held_out(labelled, order, job.settings, untouched)[of] & images.labelled
+    held = held_out(labelled, order, job.settings, ~moments.any(talked_about[to_sort]))[of] & images.labelled
     aside = set_aside(images, confirmed[to_sort], by_content, job.settings.seed)
     labels = moments.labels(np.where(held | aside, -1, images.labels))
-    shown = replace(images, labels=labels[of])
-    to_learn, pixels_to_learn = shown, store
+    shown = replace(without_truth(images), labels=labels[of])
+    to_learn, pixels_to_learn, truth = shown, store, images.truth
     if job.recipe.select:
         labels = everything.labels.copy()
         labels[to_sort] = shown.labels
-        to_learn, pixels_to_learn = replace(everything, labels=labels), pixels
+        to_learn, pixels_to_learn = replace(without_truth(everything), labels=labels), pixels
+        truth = everything.truth
     return _Inputs(
         images=images,
         store=store,
@@ -183,11 +184,9 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
         counted=shown.select(rows),
         settled=settled[to_sort],
         to_learn=to_learn,
+        truth=truth,
         pixels_to_learn=pixels_to_learn,
     )
-
-
-# Parts of the stages
 
 
 def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, PixelStore]:
@@ -240,8 +239,8 @@ def _without_doubtful(
     doubtful = np.where(inputs.settled, 0.0, found.doubt)
     learned = inputs.to_learn.labels
     left_out = untrusted(np.where(labels >= 0, learned, -1), doubtful)
-    lost = np.bincount(moments.of[left_out], minlength=len(moments)) > 0  # with all images of the moment
-    to_learn = replace(inputs.to_learn, labels=np.where(lost[moments.of], -1, learned))
+    lost = moments.any(left_out)[moments.of]
+    to_learn = replace(inputs.to_learn, labels=np.where(lost, -1, learned))
     held = inputs.held & (doubtful <= VERY_DOUBTFUL)
     return replace(inputs, held=held, counted=to_learn.select(moments.first), to_learn=to_learn), found
 
@@ -283,6 +282,9 @@ def _learn(
     if not recipe.learns:
         return LearningResult()
     budget = token_budget(job)
+    if job.watch_truth and job.processes.is_first:
+        watch = watching(inputs.truth, _watched(job), seed=recipe.training.seed, then=runtime.on_epoch)
+        runtime = replace(runtime, on_epoch=watch)
     if isinstance(recipe.losses, Rounds):
         initial = _initial(backbone)
         found = rounds.learn(
@@ -327,14 +329,14 @@ def _clusters(
     free = shown.unlabelled
     overlap = overlaps(of[free], [each[free] for each in others], k.k) if others else None
     return Clusters(
-        of=of[moments.of],
+        of=of,
         centres=centres,
         k=k,
         head=learned.head,
-        agreement=None if agreement is None else agreement[moments.of],
+        agreement=agreement,
         overlap=overlap,
         moments=moments,
-        apart=apartness(rows.x, job.processes)[moments.of],
+        apart=apartness(rows.x, job.processes),
     )
 
 
@@ -369,7 +371,15 @@ def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str
         f"{MODEL}.json": folder / f"{MODEL}.json",
         INITIAL: folder / INITIAL if learned_in else None,
         LOG: b"".join(logs) if logs else None,  # not a link: a log is appended to in place
+        WATCHED: read_regular(_watched(job)) if job.watch_truth and _watched(job).exists() else None,
     }
+
+
+def _watched(job: Job) -> Path:
+    """Return the file of what is watched while a job learns."""
+    return (
+        own_folder(job.place) / CACHE / "watched" / f"{cache.key('watched', asdict(job.recipe), job.settings.k)}.jsonl"
+    )
 
 
 def _untrained(job: Job, backbone: Backbone) -> Path:

@@ -174,8 +174,9 @@ class Trainer:
             viewer = FrozenEncoder(self.method.backbone, trunk.compute, augment=self.method.augment)
         source = self.inputs.make(viewer, plan)
         probe, validation = self._measures(trunk, plan)
-        kept = KeptTokens(self.inputs.kept_crops(plan).room if self._starts_epochs else 0)
-        table = ImageTable(self.labels_of_numbers, self.numbering.rows, self.store, trunk, kept)
+        asked = self._starts_epochs or self.runtime.on_epoch is not None
+        kept = KeptTokens(self.inputs.kept_crops(plan).room if asked else 0)
+        self.table = ImageTable(self.labels_of_numbers, self.numbering.rows, self.store, trunk, kept)
         step = TrainingStep(self.processes, self.method, of_steps, self.state.optimiser, c.chunks)
         if found is not None:
             self.state.restore(found)
@@ -190,7 +191,7 @@ class Trainer:
                 initial = {} if probe is None else probe.initial.figures()
                 log.write("start", bf16=of_steps.bf16, views=n_views, initial=initial, **self._describe())
             with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
-                self._loop(source, table, step, probe, validation, log, stopped)
+                self._loop(source, step, probe, validation, log, stopped)
 
     @property
     def _augments(self) -> bool:
@@ -235,7 +236,6 @@ class Trainer:
     def _loop(
         self,
         source: InputSource,
-        table: ImageTable,
         step: TrainingStep,
         probe: Probe | None,
         validation: Validation | None,
@@ -249,7 +249,7 @@ class Trainer:
         while p.epoch < epochs:
             started, first = perf_counter(), p.step
             if not p.step and self._starts_epochs:
-                self._start_epoch(table)
+                self._start_epoch()
             for sums in self._steps_of_epoch(source, step):
                 p.seconds = monotonic() - began
                 if self.processes.is_first:
@@ -266,9 +266,9 @@ class Trainer:
                 saved = monotonic()
 
     @torch.no_grad()
-    def _start_epoch(self, table: ImageTable) -> None:
+    def _start_epoch(self) -> None:
         if self.processes.is_first:
-            self.method.start_epoch(self.state.progress.epoch, table)
+            self.method.start_epoch(self.state.progress.epoch, self.table)
         self.processes.broadcast_tensors(self.state.weights().values())
 
     def _draws(self) -> Draws:
@@ -354,7 +354,10 @@ class Trainer:
             measured["validation_accuracy"] = validation.accuracy()
             self.state.keep_best(measured["validation_accuracy"])
         lr, loss = self._lr(1.0), sum(losses.values())
-        log.write("epoch", epoch=p.epoch, lr=lr, loss=loss, **means, images_per_second=speed, **measured)
+        figures = {"lr": lr, "loss": loss, **means, "images_per_second": speed, **measured}
+        log.write("epoch", epoch=p.epoch, **figures)
+        if self.runtime.on_epoch is not None and self.processes.is_first:
+            self.runtime.on_epoch(p.epoch, self.table, figures)
         p.step, p.sums = 0, {}
         if failure is not None:
             self._go_back(failure, log)

@@ -18,11 +18,13 @@ from sortal.discovery import defaults
 from sortal.discovery.grouping import counting, shared_kmeans
 from sortal.discovery.grouping.clusters import rows_of
 from sortal.discovery.grouping.counting import (
+    HIDDEN_WEIGHT,
+    MOST_WORSE,
     SIZES_DIFFER,
-    WORSE_SEPARATION,
     WORSE_TRAINED,
     Evidence,
     KDistribution,
+    Pilot,
     count_again,
     count_first,
     hidden_classes,
@@ -95,6 +97,7 @@ def test_a_share_of_the_best_separation_is_one_standard_deviation() -> None:
     assert separation_scores([0.5, 0.47, 0.44], 0.06) == pytest.approx([0, -0.5, -2])
     assert separation_scores([-0.5, -0.53], 0.06) == pytest.approx([0, -0.5])
     assert separation_scores([0.0, -0.003], 0.06) == pytest.approx([0, -0.5])  # of at least 0.05
+    assert separation_scores([0.9, 0.85], 0.5) == pytest.approx([0, -0.5])  # at most 0.05
 
 
 # Scores of evidence
@@ -108,18 +111,26 @@ def evidence(k: int, **changes: Any) -> Evidence:
 def test_each_kind_of_evidence_lowers_the_score_of_a_k_by_itself() -> None:
     found = [
         evidence(6, agreement=0.9),
-        evidence(7, agreement=0.9, separation=0.5 * (1 - WORSE_SEPARATION)),
-        evidence(8, agreement=0.9, new_size=2 + SIZES_DIFFER),  # by as much as they differ anyway
-        evidence(9, agreement=0.9, known_spread=SIZES_DIFFER, new_size=2 + SIZES_DIFFER),  # means of three and six
-        evidence(10, agreement=0.4),
-        evidence(11, agreement=-0.2),
+        evidence(7, agreement=0.9, separation=0.5 - MOST_WORSE),
+        evidence(8, agreement=0.9, new_size=2 - SIZES_DIFFER),  # by as much as they differ anyway
+        evidence(9, agreement=0.9, known_spread=SIZES_DIFFER, new_size=2 - SIZES_DIFFER),  # means of three and six
+        evidence(10, agreement=0.9, new_size=2 + 3 * SIZES_DIFFER),  # larger ones say less
+        evidence(11, agreement=0.4),
+        evidence(12, agreement=-0.2),
     ]
-    sizes = -1 / (1 / 3 + 1 / 6 + 1) / 2
-    expected = [0, -0.5, -0.5, sizes, 2 * log(0.5), 2 * log(0.1)]
+    smaller, larger = -1 / (1 / 3 + 1 / 6 + 1) / 2, -log(10) / 2
+    agreement = [2 * HIDDEN_WEIGHT * log(share) for share in (0.5, 0.1)]
+    expected = [0, -0.5, -0.5, smaller, larger, *agreement]
     assert counting._scores(found, hidden=2, known=3) == pytest.approx(expected)
-    assert counting._scores(found, hidden=0, known=3) == pytest.approx([*expected[:4], 0, 0])
-    alone = -((WORSE_SEPARATION / WORSE_TRAINED) ** 2) / 2
-    assert counting._scores(found, hidden=0, known=1) == pytest.approx([0, alone, 0, 0, 0, 0]), "one size is none"
+    assert counting._scores(found, hidden=0, known=3) == pytest.approx([*expected[:5], 0, 0])
+    alone = -((MOST_WORSE / (0.5 * WORSE_TRAINED)) ** 2) / 2
+    assert counting._scores(found, hidden=0, known=1) == pytest.approx([0, alone, *[0] * 5]), "one size is none"
+
+
+def test_without_a_new_category_sizes_are_those_of_the_next_k() -> None:
+    found = [evidence(3, new_size=None), evidence(4, new_size=2 - SIZES_DIFFER), evidence(5)]
+    assert counting._scores(found, hidden=0, known=3) == pytest.approx([-0.5, -0.5, 0])
+    assert counting._scores(found[:1], hidden=0, known=3) == [0]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +194,8 @@ def first_count(place: Path, x: Features, labels: Ints, *, hide: bool = True) ->
     job = job_on(images, place)
     hidden = hidden_classes(images, 0)
     bounds = (max(len(images.known), 1), 60)
-    return count_first(job, rows_of(job, x), images, hidden if hide else hidden[:0], bounds, CPU)
+    rows = rows_of(job, x)
+    return count_first(job, rows, images, bounds, CPU, pilot=Pilot(rows, hidden) if hide and len(hidden) else None)
 
 
 def half_known(truth: Ints) -> Ints:

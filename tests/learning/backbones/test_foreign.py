@@ -42,15 +42,13 @@ class Whole(nn.Module):
 
 @pytest.fixture(autouse=True)
 def unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    backbones, modules = dict(BACKBONES), set(sys.modules)
+    backbones = dict(BACKBONES)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
     yield
     BACKBONES.clear()
     BACKBONES.update(backbones)
-    for name in set(sys.modules) - modules:
-        if Path(getattr(sys.modules[name], "__file__", None) or "").parent == tmp_path:
-            del sys.modules[name]
+    sys.modules.pop("net", None)
 
 
 def test_a_module_is_one_block_and_keeps_its_weights() -> None:

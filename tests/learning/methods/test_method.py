@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as nnf
-from support import tiny_methods
+from support import tiny_methods, tiny_run
 from support.runtimes import CPU
 from support.stores import store_of
 from support.tiny_methods import (
@@ -19,6 +19,7 @@ from support.tiny_methods import (
     double_precision,
     inputs_of,
     small,
+    start_epoch,
     state,
     transformer,
     values,
@@ -26,7 +27,7 @@ from support.tiny_methods import (
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import Contrast, Discovery, Losses, Swaps
+from sortal.config import BUILT_IN, Contrast, Discovery, Losses, Swaps
 from sortal.discovery.defaults import recipe_for
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.pixel_store import PixelStore
@@ -50,7 +51,10 @@ KNOWN = [0, 2, 5]
 
 def a_method(kind: str, **options: Any) -> Any:
     name, losses = KINDS[kind]
-    return small(name, losses=losses, **{"k": 6, "known": KNOWN, **options})
+    method = small(name, losses=losses, **{"k": 6, "known": KNOWN, **options})
+    features = torch.randn(12, method.backbone.spec.width, generator=torch.Generator().manual_seed(2))
+    start_epoch(method, features, [*MIXED, *[-1] * 5])
+    return method
 
 
 def a_batch(method: Method, labels: list[int] = MIXED, *, progress: float = 0.3, seed: int = 0) -> Batch:
@@ -188,7 +192,7 @@ def test_the_classifier_gives_the_trained_probabilities(kind: str) -> None:
     for number in range(2):
         method.after_step(a_batch(method, seed=number))
     table = method.classifier()
-    if kind.startswith("gcd"):
+    if not BUILT_IN[KINDS[kind][0]].classifies and kind != "sortal":
         assert table is None
         return
     inputs = inputs_of(method, 20, seed=4)
@@ -258,7 +262,7 @@ def test_training_improves_the_accuracy_of_methods(name: Any) -> None:
     """In float64, so that training gives the same result on every machine; only k-means is subject to rounding.
 
     In float32, with six seeds of images and weights, All rose by 0.35 ± 0.09 (gcd), 0.25 ± 0.07 (rankstats),
-    0.45 ± 0.17 (simgcd) and 0.59 ± 0.06 (uno).
+    0.45 ± 0.17 (simgcd) and 0.59 ± 0.06 (uno); with one, by 0.23 (cms).
     """
     images, store = planted()
     recipe = recipe_for(Discovery(method=name, backbone="convnet", k=len(WAVES), epochs=20), len(images), on_gpu=False)
@@ -267,7 +271,8 @@ def test_training_improves_the_accuracy_of_methods(name: Any) -> None:
         method = small(name, convnet(trained=3), k=len(WAVES), known=[0, 1, 2], losses=recipe.losses, batch_size=32)
     before = found(method, images, store)
     with double_precision():
-        train(method, images, store, training, runtime=CPU)
+        # Losses on the features themselves leave as many dimensions as classes, which looks like a collapse.
+        (tiny_run.train if name == "cms" else train)(method, images, store, training, runtime=CPU)
     after = found(method, images, store)
     assert after[0] > before[0] + 0.1
     assert after[1] > before[1] + 0.05

@@ -1,17 +1,18 @@
 """How many categories there are, as a distribution over k, from what separation, sizes and hidden classes say.
 
 How finely to cut is a convention, and the labelled classes are the only evidence of it. So some of them are hidden from
-the first round of learning, and every k is judged by three things at once: how well its clusters separate the images as
-they are; whether new categories are about as large as known ones, since people rarely name classes by their size; and
-how well its clusters agree with the hidden labels. Any of them may be flat or misleading, and a maximum of noise is no
-estimate, so k is the mean of the distribution, on a log scale, and the interval holds four fifths of it.
+a pilot round of learning, and every k is judged by three things at once: how well its clusters separate the images as
+they are, and how well they agree with the hidden labels, both on the features of the pilot; and whether new categories
+are about as large as known ones, since people rarely name classes by their size, on features learned with all labels.
+Any of them may be flat or misleading, and a maximum of noise is no estimate, so k is the mean of the distribution, on a
+log scale, and the interval holds four fifths of it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
-from math import exp, log
+from math import exp, log, log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -29,16 +30,18 @@ from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
 
 HIDDEN_SHARE, FEWEST_TO_HIDE = 1 / 3, 3  # of the known classes, and how many there must be
-FITS_PER_K = 5  # of k-means for each k
+FITS_PER_K = 3  # of k-means for each k
 WIDE_STEP, NARROW_STEP = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
 HOPELESS = 6.0  # below the best log density: where the search ends
 PLAUSIBLE = 4.0  # below the best log density: down to where ks between others are tried
 MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
-WORSE_SEPARATION, WORSE_TRAINED = 0.1, 0.03  # shares of the best that are one standard deviation: at first, and later
+WORSE_SEPARATION, WORSE_TRAINED = 0.15, 0.03  # shares of the best that are one standard deviation: at first, and later
 LEAST_SEPARATION = 0.05  # below which the share is of this one
-SIZES_DIFFER = 0.25  # by which the mean log sizes of known and new classes differ anyway
+MOST_WORSE = 0.05  # one standard deviation at most, or clear classes would be merged
+SIZES_DIFFER = 0.4  # by which the mean log sizes of known and new classes differ anyway
 NO_AGREEMENT = 0.1  # added to the agreement with hidden labels, below which it means little
+HIDDEN_WEIGHT = 0.5  # of a hidden class: their images say less than as many independent ones
 INSIDE = 0.8  # share of the distribution in its interval
 FOUND = 0.5  # share of a hidden class that is in one category, and of that category's hidden images, if it was found
 
@@ -52,7 +55,7 @@ class Evidence:
     smoothed: float  # the same, averaged with their neighbours
     known_size: float  # mean of the log sizes of known categories
     known_spread: float  # their standard deviation
-    new_size: float  # mean of the log sizes of the other categories
+    new_size: float | None  # mean of the log sizes of the other categories, if there are any
     agreement: float = 0.0  # adjusted Rand index of clusters and hidden labels
     found: int = 0  # hidden classes that were found
 
@@ -96,6 +99,13 @@ class KDistribution:
         return float(np.interp(log(k), np.log(self.ks), self.separations))
 
 
+class Pilot(NamedTuple):
+    """Features that were learned without the labels of the hidden classes."""
+
+    rows: Rows
+    hidden: Ints
+
+
 def hidden_classes(images: ImageSet, seed: int) -> Ints:
     """Draw the known classes whose labels the first round of learning does not see."""
     classes, counts = np.unique(images.labels[images.labelled], return_counts=True)
@@ -106,18 +116,28 @@ def hidden_classes(images: ImageSet, seed: int) -> Ints:
 
 
 def count_first(
-    job: Job, rows: Rows, images: ImageSet, hidden: Ints, bounds: tuple[int, int], runtime: Runtime
+    job: Job, rows: Rows, images: ImageSet, bounds: tuple[int, int], runtime: Runtime, *, pilot: Pilot | None = None
 ) -> KDistribution:
-    """Count categories on features that were learned without the labels of the hidden classes."""
+    """Count categories on features that were learned with all labels, and on those of a pilot that hid some classes."""
+    hidden = images.labels[:0] if pilot is None else pilot.hidden
     is_hidden = images.labelled & np.isin(images.labels, hidden)
-    labels = np.where(is_hidden, -1, images.labels)
-    evidence = partial(_evidence, job, rows, labels, np.where(is_hidden, images.labels, -1))
-    score = partial(_scores, hidden=len(hidden), known=len(images.known) - len(hidden))
-    key = cache.key("first", *rows.key, cache.hashed(images.labels, hidden), *bounds, job.settings.seed)
+
+    def evidence(k: int) -> Evidence:
+        none = np.full(len(images), -1)
+        found = _evidence(job, rows, images.labels, none, k)
+        if pilot is None:
+            return found
+        held = np.where(is_hidden, images.labels, -1)
+        tried = _evidence(job, pilot.rows, np.where(is_hidden, -1, images.labels), held, k)
+        return replace(found, separation=tried.separation, agreement=tried.agreement, found=tried.found)
+
+    score = partial(_scores, hidden=len(hidden), known=len(images.known))
+    before = rows.key if pilot is None else (*rows.key, *pilot.rows.key)
+    key = cache.key("first", *before, cache.hashed(images.labels, hidden), *bounds, job.settings.seed)
     found = _cached(job, key, runtime, partial(_search, evidence, score, bounds))
     ks, separations = tuple(each.k for each in found), tuple(each.separation for each in found)
     counted = KDistribution(len(images.known), ks, tuple(score(found)), separations)
-    if not len(hidden):
+    if pilot is None:
         return counted
     nearest = min(found, key=lambda each: abs(log(each.k / counted.k)))
     return replace(counted, trial=Trial(len(hidden), nearest.found))
@@ -160,7 +180,7 @@ def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, k: int) -> Evide
         smoothed=separation_of(rows.smoothed, fitted, model.centres, processes),
         known_size=float(sizes[:known].mean()) if known else 0.0,
         known_spread=float(sizes[:known].std()) if known else 0.0,
-        new_size=float(sizes[known:].mean()) if k > known else 0.0,
+        new_size=float(sizes[known:].mean()) if k > known else None,
         agreement=agreement or 0.0,
         found=_classes_found(hidden[asked], model.labels[asked], k),
     )
@@ -182,23 +202,34 @@ def _classes_found(hidden: Ints, clusters: Ints, k: int) -> int:
 def separation_scores(separations: Sequence[float], worse: float = WORSE_TRAINED) -> list[float]:
     """Return log densities of separations; `worse` is the share of the best that is one standard deviation."""
     best = max(separations)
-    scale = worse * max(abs(best), LEAST_SEPARATION)
+    scale = min(worse * max(abs(best), LEAST_SEPARATION), MOST_WORSE)
     return [-(((best - each) / scale) ** 2) / 2 for each in separations]
 
 
 def _scores(found: list[Evidence], *, hidden: int, known: int) -> list[float]:
-    """Return the log density of each k, up to a constant."""
+    """Return the log density of each k, in ascending order, up to a constant."""
     best = max(max(each.agreement, 0.0) for each in found) + NO_AGREEMENT
     worse = WORSE_SEPARATION if known > 1 else WORSE_TRAINED  # all there is to go by without labels
     scores = separation_scores([each.separation for each in found], worse)
+    sizes = [_size_score(each, known) for each in found] if known > 1 else []
     for at, each in enumerate(found):
-        new = each.k - known
-        if known > 1 and new:
-            variance = each.known_spread**2 * (1 / known + 1 / new) + SIZES_DIFFER**2
-            scores[at] -= (each.known_size - each.new_size) ** 2 / variance / 2
+        if sizes:  # of the next k where there is no new category
+            scores[at] += next((size for size in sizes[at:] if size is not None), 0.0)
         if hidden:
-            scores[at] += hidden * log((max(each.agreement, 0.0) + NO_AGREEMENT) / best)
+            scores[at] += HIDDEN_WEIGHT * hidden * log((max(each.agreement, 0.0) + NO_AGREEMENT) / best)
     return scores
+
+
+def _size_score(each: Evidence, known: int) -> float | None:
+    """Return the log density of the sizes of known and new categories, None without new ones.
+
+    Few labels may hold few unlabelled images in their categories, so that larger new ones say less than smaller ones.
+    """
+    if each.new_size is None:
+        return None
+    variance = each.known_spread**2 * (1 / known + 1 / (each.k - known)) + SIZES_DIFFER**2
+    off = (each.new_size - each.known_size) ** 2 / variance
+    return -off / 2 if each.new_size < each.known_size else -log1p(off) / 2
 
 
 # The search

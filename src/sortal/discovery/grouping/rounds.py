@@ -22,6 +22,7 @@ from sortal.discovery.grouping.choose_k import bounds_of_k
 from sortal.discovery.grouping.clusters import fit, rows_of
 from sortal.discovery.grouping.counting import (
     KDistribution,
+    Pilot,
     count_again,
     count_first,
     hidden_classes,
@@ -115,22 +116,19 @@ def learn(
     weights = weights_of(backbone)
     pretrained = (weights, features(runtime)) if losses.restart and epochs.classifiers else None
     hidden = hidden_classes(images, training.seed) if epochs.classifiers else np.zeros(0, dtype=np.int64)
-    distribution = None
+    pilot = None
     if len(hidden):
         # Half of each batch is labelled, however few labels there are: known classes that come apart show that k is
         # too large. What is learned without some labels is good for counting alone.
         rounds.train(first, epochs.contrast, "Learning to count", hidden=hidden, repeats=None)
-        distribution = count(job, features(runtime), rounds.counted, runtime, hidden=hidden).distribution
+        pilot = Pilot(rows_of(job, features(runtime)), hidden)
         rounds.load(weights)
         first = Contrastive(backbone, losses.contrast(), seed=training.seed)
     rounds.train(first, epochs.contrast, "Learning by contrast", repeats=None)
     if not epochs.classifiers:
         return rounds.result()
     x = features(runtime)
-    if distribution is None:
-        counted = count(job, x, rounds.counted, runtime)
-    else:
-        counted = recut(job, x, rounds.counted, distribution, distribution.k)
+    counted = count(job, x, rounds.counted, runtime, pilot=pilot)
     attempts = rounds.attempts(x, counted, epochs, pretrained or (weights_of(backbone), x))
     best = choose(attempts)
     counting = epochs.contrast if len(hidden) else 0
@@ -197,7 +195,7 @@ def count(
     images: ImageSet,
     runtime: Runtime,
     *,
-    hidden: Ints | None = None,
+    pilot: Pilot | None = None,
     before: KDistribution | None = None,
     also: int | None = None,
 ) -> Count:
@@ -206,8 +204,7 @@ def count(
     if before is not None:
         found = count_again(job, rows, images, before, runtime, also=also)
     else:
-        none, bounds = np.zeros(0, dtype=np.int64), bounds_of_k(job.settings, images)
-        found = count_first(job, rows, images, none if hidden is None else hidden, bounds, runtime)
+        found = count_first(job, rows, images, bounds_of_k(job.settings, images), runtime, pilot=pilot)
     return recut(job, x, images, found, found.k)
 
 

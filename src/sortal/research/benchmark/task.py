@@ -66,6 +66,7 @@ class Task:
     root: Path
     out: Path
     command: str
+    watch_truth: bool = False  # which the result does not depend on
 
     @property
     def dataset(self) -> str:
@@ -158,6 +159,7 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
         ),
         settings=settings,
         place=task.place,
+        watch_truth=task.watch_truth,
         recipe=task.recipe,
         runtime=runtime,
         shared=task.cache,
