@@ -45,7 +45,7 @@ from sortal.runs.run import INITIAL, LOG, Run
 from sortal.runs.storage import HEAD
 from sortal.system.distributed import alone
 
-CLASSIFYING = ("rankstats", "simgcd", "uno")
+CLASSIFYING = [name for name, of in BUILT_IN.items() if of.classifies]
 
 N = 6 * EACH
 HELD = 3 * (LABELLED // 2)
