@@ -195,8 +195,7 @@ def test_a_method_on_any_data_set_has_the_default_recipe(method: str) -> None:
     recipe = preset.recipe
     assert recipe.training == replace(BUILT_IN[method].training, **ROBUST)
     assert recipe.losses == BUILT_IN[method].usual_losses()
-    clusterings = {"kmeans": "kmeans", "gcd": "semi-supervised", "sortal": "semi-supervised"}
-    assert recipe.clustering == clusterings.get(method, "head")
+    assert recipe.clustering == ("kmeans" if method == "kmeans" else BUILT_IN[method].clustering)
     estimate_on = "learned" if method == "sortal" else "raw"
     assert (recipe.method, recipe.estimate_on, recipe.select) == (method, estimate_on, method == "gcd")
     whole = asdict(recipe)
