@@ -45,7 +45,7 @@ from sortal.runs.run import INITIAL, LOG, Run
 from sortal.runs.storage import HEAD
 from sortal.system.distributed import alone
 
-CLASSIFYING = ("rankstats", "simgcd", "uno")
+CLASSIFYING = [name for name, of in BUILT_IN.items() if of.classifies]
 
 N = 6 * EACH
 HELD = 3 * (LABELLED // 2)
@@ -70,7 +70,8 @@ def test_k_is_estimated_first_if_training_depends_on_it() -> None:
         order = K_FIRST if asked.k == AUTO and asked.method in CLASSIFYING else K_LAST
         assert job(asked, recipe).order == order
         assert stages_of(job(asked, recipe)) == (order[0], "check", *order[1:], "report")
-        assert estimator(recipe, 2) == ("separation" if asked.method in ("gcd", "sortal") else "brent")
+        learned = BUILT_IN[asked.method].learner is not None and not BUILT_IN[asked.method].needs_k
+        assert estimator(recipe, 2) == ("separation" if learned else "brent")
         assert estimator(recipe, 1) == "separation", "the paper's rule compares with labels of several classes"
     raw = replace(recipe_for(Discovery(), 100, on_gpu=False), estimate_on="raw")
     untrained = recipe_for(Discovery(epochs=0), 100, on_gpu=False)

@@ -39,7 +39,7 @@ NAMES = tuple(sorted(name for name, of in BUILT_IN.items() if of.learner and nam
 D = 3  # width of the projections in synthetic outputs
 IN_SMALL: dict[str, Losses] = {
     "cms": MeanShift(neighbours=3),
-    "debgcd": Debiasing(hidden=16, bottleneck=8),
+    "debgcd": Debiasing(hidden=16, bottleneck=8, confidence=0.2),
     "gcd": Contrast(hidden=16, bottleneck=8),
     "legogcd": Retention(hidden=16, bottleneck=8, confidence=0.2),
     "mgce": Communities(neighbours=3, similarity=-1.0, fewest=2, hidden=16, bottleneck=8),

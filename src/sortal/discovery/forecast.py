@@ -132,9 +132,9 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
     backbone = _load_backbone(settings, notes)
     started = {} if since is None else {STARTING: round(perf_counter() - since, 3)}
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
-    views, tokens = _planned_views(job, backbone, training, notes)
     known, k = job.images.known, _expected_k(job)
     method = make(recipe, backbone, k=k, known=known.tolist()) if recipe.learns else None
+    views, tokens = _planned_views(job, backbone, training, notes, least=2 if method is None else method.views)
     rounds = _rounds(job, training)
     work = _work(job, backbone, training, rounds, views, k, rest=len(whole.images) - n)
     measured = measure(
@@ -226,12 +226,12 @@ def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
 
 
 def _planned_views(
-    job: Job, backbone: Backbone, training: Training, notes: list[str]
+    job: Job, backbone: Backbone, training: Training, notes: list[str], *, least: int
 ) -> tuple[int | None, TokenPlan | None]:
     """Return how many views of each image are cached, and where; None for new views in every epoch."""
     if not training.epochs or training.views is None or not backbone.has_trunk:
         return None, None
-    n, views = len(job.images), VIEWS if isinstance(training.views, str) else training.views
+    n, views = len(job.images), max(VIEWS if isinstance(training.views, str) else training.views, least)
     needed = n * views * 2 * math.prod(token_cache.token_shape(backbone))
     tokens = token_cache.plan_tokens(needed, stages.token_budget(job), job.device, job.cache)
     if tokens.where is None:

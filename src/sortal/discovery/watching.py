@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal import metrics
-from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.discovery.grouping import shared_kmeans
 from sortal.images.image_set import ImageSet
 from sortal.learning.image_table import ImageTable
+from sortal.system.distributed import alone
 from sortal.system.open_folder import make_folder
 from sortal.system.progress import OnEpoch
 
@@ -36,9 +37,10 @@ def watching(truth: NDArray[np.int64], path: Path, *, seed: int, then: OnEpoch |
         of, labels = truth[images.rows], images.labels.cpu().numpy()
         x, k, free = images.features().cpu().numpy(), len(np.unique(of[of >= 0])), (labels < 0) & (of >= 0)
         if k and free.any():
-            model = SemiSupervisedKMeans(max(k, len(np.unique(labels[labels >= 0]))), n_init=1, random_state=seed)
-            clusters = model.fit(x, labels).labels_
-            found = metrics.accuracy(of[free], clusters[free], old=np.unique(labels[labels >= 0]).tolist())
+            known = np.unique(labels[labels >= 0])
+            given, most = labels if len(known) else None, max(k, len(known))
+            clusters = shared_kmeans.fit(x, given, most, n_init=1, seed=seed, processes=alone("cpu")).labels
+            found = metrics.accuracy(of[free], clusters[free], old=known.tolist())
             with path.open("a", encoding="utf-8") as file:
                 file.write(f"{json.dumps({'epoch': epoch, **asdict(found)})}\n")
         if then is not None:

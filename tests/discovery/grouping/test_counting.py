@@ -229,8 +229,9 @@ def test_labels_say_how_finely_to_cut(tmp_path: Path) -> None:
     assert min(bare.score_of(8), bare.score_of(16)) > max(bare.scores) - 1
     assert by_coarse.interval[1] < 16
     assert by_fine.interval[0] > 8
+    assert by_fine.interval[1] >= 16
     assert abs(by_coarse.k - 8) <= 1
-    assert abs(by_fine.k - 16) <= 2
+    assert by_fine.k >= 12, "nearer to 16 than to 8, on a log scale"
 
 
 def test_nothing_is_clustered_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,9 +71,9 @@ def test_a_method_that_trains_nothing_finds_its_own_k_or_takes_one(tmp_path: Pat
         np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1, rtol=1e-5)
         return np.arange(len(x)) % (losses.most if k is None else k)
 
-    register("cut", None, losses=Cut, clustering="own", cluster=by_colour, finds_k=True, title="Cut")
+    record = register("cut", None, losses=Cut, clustering="own", cluster=by_colour, finds_k=True, title="Cut")
     tiny.write(tmp_path / "images")
-    settings: dict[str, Any] = {"method": "cut", "backbone": "convnet", "seed": 3, "epochs": "auto"}
+    settings: dict[str, Any] = {"method": record, "backbone": "convnet", "seed": 3, "epochs": "auto"}
     run = tiny.sort(tmp_path / "images", tmp_path / "run", **settings, k="auto")
     assert (run.k.k, run.k.estimated, run.k.method, run.facts.settings.k) == (7, True, "own", "own")
     assert run.facts.training is None

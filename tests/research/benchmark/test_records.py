@@ -40,7 +40,7 @@ def test_a_saved_record_is_loaded_unchanged(tmp_path: Path) -> None:
         ("version", "1", "the record.version must be int, got '1'"),
         ("seed", True, "the record.seed must be int, got 'True'"),
         ("k", [], "the record.k must be an object, got '[]'"),
-        ("k.asked", "many", "the record.k.asked must be 'true' or 'auto', got 'many'"),
+        ("k.asked", "many", "the record.k.asked must be 'true' or 'auto' or 'own', got 'many'"),
         ("k.true", ..., "the record.k has no key 'true'"),
         ("transductive.images", 1.5, "the record.transductive.images must be int, got '1.5'"),
         ("transductive.accuracy.new", ..., "the record.transductive.accuracy has no key 'new'"),

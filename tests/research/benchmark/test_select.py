@@ -148,7 +148,7 @@ def test_presets_on_a_data_set_differ_in_name_and_content(table: str, dataset: s
             {"methods": ["gcd", "GCD"]},
             [f"{', '.join(NAMES)}, or", "'GCD'. Did you mean"],
         ),
-        ("cub", {"k": 0}, ["k must be a whole number of at least 1, 'true', 'auto' or None", "got 0."]),
+        ("cub", {"k": 0}, ["k must be a whole number of at least 1, 'true', 'auto', 'own' or None", "got 0."]),
         ("cub", {"metod": "gcd"}, ["'metod' is not a setting"]),
         ("cub", {"lr": 0.0}, ["lr must be a number above 0", "0.0"]),
         ("cub", {"methods": ["uno"], "epochs": 0}, ["epochs must be at least 1 for uno", "got 0."]),
