@@ -33,7 +33,8 @@ Examples:
   sortal benchmark table benchmark --out tables
 """
 METHOD_HELP = (
-    "One or more of sortal, gcd, kmeans, rankstats, simgcd, uno, legogcd, rlcd, debgcd and FILE.py:CLASS; sortal by "
+    "One or more of sortal, gcd, kmeans, rankstats, simgcd, uno, legogcd, rlcd, debgcd, cms, selex, mgce, umap-hdbscan "
+    "and FILE.py:CLASS; sortal by "
     "default."
 )
 PRESET_HELP = "Names of presets, or the start of several: table3/cub/gcd, table3/cub, table3."

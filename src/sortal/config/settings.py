@@ -42,8 +42,8 @@ class Discovery(SettingsGroup):
     granularity: Granularity = option("usual", "finer or coarser categories than usual, without training again.")
     method: str = option(
         "sortal",
-        "sortal, gcd, rankstats, simgcd, uno, legogcd, rlcd and debgcd train on the images; kmeans clusters the "
-        "backbone's features as is. Your own is FILE.py:CLASS or MODULE:CLASS.",
+        "sortal, gcd, rankstats, simgcd, uno, legogcd, rlcd, debgcd, cms, selex and mgce train on the images; kmeans "
+        "and umap-hdbscan cluster the backbone's features as is. Your own is FILE.py:CLASS or MODULE:CLASS.",
     )
     backbone: str = option(
         AUTO,

@@ -20,6 +20,7 @@ from sortal.config import (
     Ranks,
     Reciprocity,
 )
+from sortal.config.rivals import MeanShift, SelfExpertise
 from sortal.errors import InputError
 from sortal.images import datasets
 from sortal.research.benchmark import published
@@ -39,6 +40,8 @@ RIVALS = """
 legogcd 63.8/71.9/59.8 57.3/75.7/48.4 55.0/61.5/51.7 81.8/81.4/82.5 86.3/94.5/82.1 45.1/57.4/38.4
 debgcd  66.3/71.8/63.5 65.3/81.6/57.4 61.7/63.9/60.6 83.0/84.6/79.9 85.9/94.3/81.6 44.7/59.4/36.8
 rlcd    70.0           64.9           60.6           83.4           86.9           46.4
+cms     68.2/76.5/64.0 56.9/76.1/47.6 56.0/63.4/52.3 82.3/85.7/75.5 84.7/95.6/79.2 36.4/54.9/26.4
+selex   73.6/75.3/72.8 58.5/75.6/50.3 57.1/64.7/53.3 82.3/85.3/76.3 83.1/93.6/77.8 39.6/54.9/31.3
 """
 ABLATION = """
   cifar100       herbarium19
@@ -64,6 +67,8 @@ DIGESTS: dict[str, tuple[int, str]] = {
     "legogcd": (1, "0ffd0b87c2d4"),
     "rlcd": (1, "7e99b5b3b413"),
     "debgcd": (1, "4e5ab7a4a788"),
+    "cms": (1, "3f17bda876f6"),
+    "selex": (1, "940add1a8638"),
 }
 
 
@@ -94,7 +99,7 @@ def test_every_published_figure_has_a_preset_and_every_preset_but_our_own_a_figu
         else:
             assert (published.accuracy(name) is None) == name.endswith("/sortal")
     of_paper = 6 * len(published.ACCURACY) + 6 * len(published.ABLATION) + len(published.CLASS_COUNTS)
-    assert len(PRESETS) == of_paper + 3 * len(published.RIVAL_FIGURES) == 78
+    assert len(PRESETS) == of_paper + 5 * len(published.RIVAL_FIGURES) == 90
     assert published.accuracy("rivals/cub/rlcd") == (70.0, None, None)
     assert published.accuracy("table3/cub/gcd") == (51.3, 56.6, 48.7)
     assert published.accuracy("table6/fgvc_aircraft/kmeans") == (16.0, 14.4, 16.8)
@@ -121,6 +126,12 @@ def test_recipes_differ_as_in_the_papers() -> None:
         losses = preset.recipe.losses
         ours = preset.recipe.method == "sortal"
         larger = {"batch_size": 256, "lr": 0.2} if name == "rivals/cifar100/debgcd" else {}
+        generic = preset.dataset in ("cifar100", "imagenet100")
+        if isinstance(losses, MeanShift):
+            assert losses.temperature == (0.3 if generic else 0.25)
+            larger = {"lr": 0.01, "final_lr": 1e-3} if generic else {"lr": 0.05, "final_lr": 5e-3}
+        if isinstance(losses, SelfExpertise):
+            assert losses.smoothing == (0.1 if generic else 1.0)
         paper = replace(BUILT_IN[preset.recipe.method].training, views=None, **larger)  # type: ignore[arg-type]
         assert preset.recipe.training == (replace(paper, views="auto", **ROBUST) if ours else paper)
         assert preset.dataset == name.split("/")[1] in datasets.DATASET_NAMES

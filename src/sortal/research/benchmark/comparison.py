@@ -46,7 +46,10 @@ ABOUT_ACCURACY = (
     "split, with new classes and true k.",
 )
 ABOUT_SIMGCD = "SimGCD is newer than the paper; its published figures are means of 5 runs."
-ABOUT_RIVALS = "The last epoch; the published figures of DebGCD are those of the epoch with the best true accuracy."
+ABOUT_RIVALS = (
+    "The last epoch; the published figures of DebGCD are those of the epoch with the best true accuracy, and those of "
+    "CMS and SelEx of the epoch with the best Old on the test split."
+)
 ABOUT_K = "Mean ± sample standard deviation over seeds; published figures in brackets. The error is in %."
 ABOUT_OTHERS = (
     "In %, except k, seeds and minutes: mean ± sample standard deviation over seeds. Legacy matches old and new "

@@ -19,6 +19,7 @@ from sortal.config import (
     Retention,
     registration_of,
 )
+from sortal.config.rivals import MeanShift, SelfExpertise
 from sortal.discovery.defaults import FEW_IMAGES, recipe_for
 from sortal.errors import InputError, quoted
 from sortal.errors import listing as first_few
@@ -34,7 +35,7 @@ DATASET_TITLES = {
     "fgvc_aircraft": "FGVC-Aircraft",
 }
 PAPER_METHODS = ("kmeans", "rankstats", "uno", "gcd", "simgcd", "sortal")  # the rows of its tables, and our own
-RIVAL_METHODS = ("legogcd", "rlcd", "debgcd")  # published later, in a table of their own
+RIVAL_METHODS = ("legogcd", "rlcd", "debgcd", "cms", "selex")  # published later, in a table of their own
 ACCURACY_TABLES = {  # data sets of the tables of methods
     "table2": ("cifar10", "cifar100", "imagenet100"),
     "table3": ("cub", "stanford_cars", "herbarium19"),
@@ -42,6 +43,7 @@ ACCURACY_TABLES = {  # data sets of the tables of methods
 }
 COUNTED = ("cifar10", "cifar100", "imagenet100", "cub", "stanford_cars", "herbarium19")  # table4
 RIVALRY = ("cub", "stanford_cars", "fgvc_aircraft", "cifar100", "imagenet100", "herbarium19")  # rivals
+GENERIC = ("cifar100", "imagenet100")  # those of them that are not fine-grained
 ABLATED = ("cifar100", "herbarium19")  # table5
 # Incremented when the recipes of a method change.
 VERSIONS = {**dict.fromkeys((*PAPER_METHODS, *RIVAL_METHODS), 1), "simgcd": 2, "sortal": 4}
@@ -71,9 +73,12 @@ SPECIAL_LOSSES: dict[tuple[str, str], Losses] = {  # on single data sets
     ("debgcd", "fgvc_aircraft"): Debiasing(entropy_weight=1, confidence=0.85, detector_weight=0.01),
     ("debgcd", "cifar100"): Debiasing(entropy_weight=4, debiased_weight=0.5, confidence=0.55, detector_weight=0.001),
     ("debgcd", "imagenet100"): Debiasing(entropy_weight=1, confidence=0.85),
+    **{("cms", dataset): MeanShift(temperature=0.3) for dataset in GENERIC},
+    **{("selex", dataset): SelfExpertise(smoothing=0.1) for dataset in GENERIC},
 }
 SPECIAL_TRAINING: dict[tuple[str, str], dict[str, Any]] = {
     ("debgcd", "cifar100"): {"batch_size": 256, "lr": 0.2},
+    **{("cms", dataset): {"lr": 0.01, "final_lr": 1e-3} for dataset in GENERIC},
 }
 SPECIAL_BLOCKS = {("debgcd", dataset): 2 for dataset in ("cub", "stanford_cars", "fgvc_aircraft")}  # trained
 
