@@ -1,18 +1,14 @@
 """Tables of benchmark runs: the paper's, with the published figures, and one for each other group of runs."""
 
 import json
-import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sortal.config import BACKBONE, Contrast
-from sortal.errors import InputError, Remedy
 from sortal.research.benchmark import aggregate, published
-from sortal.research.benchmark.aggregate import NO_FIGURE, Figure, Group, figure, flat, lines, share, shortened
+from sortal.research.benchmark.aggregate import Group, figure, flat, lines, share, shortened
 from sortal.research.benchmark.presets import (
     ABLATED,
     ACCURACY_TABLES,
@@ -23,11 +19,8 @@ from sortal.research.benchmark.presets import (
     Preset,
 )
 from sortal.research.benchmark.records import SHARES, Record
-from sortal.system import csv_tables
-from sortal.system.files import lock_folder, replace_all
-from sortal.system.text import plain
+from sortal.research.benchmark.typesetting import Cell, Figure, Table, file_name
 
-DOCUMENT_FILE = "tables.md"
 TITLES = {
     "table2": "Table 2: generic images",
     "table3": "Table 3: fine-grained images",
@@ -55,19 +48,7 @@ OTHER_HEADINGS = (
     *("Inductive All", "Inductive Old", "Inductive New", "Seeds", "Minutes"),
 )
 
-Cell: TypeAlias = str | int | Figure | None
 Row: TypeAlias = tuple[tuple[str, ...], Mapping[str, Sequence[Record]]]  # first cells, and records by column
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Rows of cells, one per heading."""
-
-    name: str  # of its file
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...] = ()
-    notes: tuple[str, ...]
 
 
 def tables(records: Sequence[Record]) -> tuple[Table, ...]:
@@ -164,7 +145,7 @@ def _others(records: Sequence[Record]) -> list[Table]:
 
     made: list[Table] = []
     for (dataset, backbone, weights, asked), some in groupby(sorted(records, key=where), where):
-        name = _file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
+        name = file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
         title = f"{dataset}: {backbone}, {shortened(weights)}, {K_WORDS.get(asked, f'k = {asked}')}"
         rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(sorted(some, key=_place), _label)]
         empty = Table(name=name, title=title, header=("Method", *OTHER_HEADINGS), notes=ABOUT_OTHERS)
@@ -215,64 +196,3 @@ def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str
         if isinstance(cell, Figure) and 0 < cell.n < cell.runs:
             short.setdefault(f"{cell.n} of {cell.runs} seeds", []).append(heading)
     return [f"{label}: only {seeds} have {', '.join(headings)}." for seeds, headings in short.items()]
-
-
-def markdown(table: Table) -> str:
-    words = [any(isinstance(row[at], str) for row in table.rows) for at in range(len(table.header))]
-    cells = [[NO_FIGURE if cell is None else _escaped(str(cell)) for cell in row] for row in table.rows]
-    rows = [table.header, ["---" if each else "---:" for each in words], *cells]
-    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    notes = "\n".join(f"- {_escaped(note)}" for note in table.notes)
-    return f"## {_escaped(table.title)}\n\n{body}\n\n{notes}\n"
-
-
-def document(made: Sequence[Table]) -> str:
-    """Return all tables as one Markdown text."""
-    return "\n".join(["# Benchmarks\n", *map(markdown, made)])
-
-
-def csv(table: Table) -> bytes:
-    """Return unrounded numbers: for a figure its mean, standard deviation, number of runs and published figure."""
-    columns: list[tuple[str, list[Any]]] = []
-    for at, heading in enumerate(table.header):
-        column = [row[at] for row in table.rows]
-        figures = [cell for cell in column if isinstance(cell, Figure)]
-        if not figures:
-            columns.append((heading, column))
-            continue
-        columns.append((f"{heading} mean", [each.mean for each in figures]))
-        columns.append((f"{heading} sd", [each.sd for each in figures]))
-        columns.append((f"{heading} n", [each.n or None for each in figures]))
-        if any(each.published is not None for each in figures):
-            columns.append((f"{heading} published", [each.published for each in figures]))
-    return csv_tables.table(columns)
-
-
-def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, ...]:
-    """Write tables to a folder, all or none: one Markdown file for all, and a CSV file for each.
-
-    `force` overwrites existing files.
-    """
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"Tables are written to a folder, got {str(folder)!r}, which is a file. Choose another.")
-    files = {DOCUMENT_FILE: document(made).encode(), **{f"{table.name}.csv": csv(table) for table in made}}
-    with lock_folder(folder):
-        if not force and (existing := [name for name in files if (folder / name).exists()]):
-            another, overwrite = Remedy("choose another folder", out=...), Remedy("overwrite it", force=True)
-            raise InputError(f"The file {str(folder / existing[0])!r} already exists.", another, overwrite)
-        replace_all(folder, files, ())
-    return tuple(folder / name for name in files)
-
-
-def _file_name(text: str, taken: set[str]) -> str:
-    """Return a file name that is valid on every system and not taken."""
-    name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip(".-")[:80]
-    others = (f"{name}-{number}" for number in range(2, len(taken) + 3))
-    return next(each for each in (name, *others) if each not in taken)
-
-
-def _escaped(text: str) -> str:
-    """Escape Markdown, and characters that could disturb a terminal."""
-    escaped = re.sub(r"([\\`*\[\]|#~$]|(?<!\w)_|_(?!\w))", r"\\\1", plain(text))
-    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
