@@ -10,7 +10,7 @@ from support.sample_records import example, scores
 from sortal.errors import InputError
 from sortal.research.benchmark import records
 from sortal.research.benchmark.outcomes import MethodOutcome, SharedTask, named, read_outcomes, reference_among
-from sortal.research.benchmark.records import KRecord, Record
+from sortal.research.benchmark.records import Bounds, KRecord, Record
 
 
 def line(**changes: Any) -> str:
@@ -56,6 +56,18 @@ def test_a_record_is_an_outcome_whose_condition_is_the_network(tmp_path: Path) -
     assert (found.all, found.old, found.new, found.mean) == (0.5, None, 0.4, None)
     assert found.k_error == 0
     assert found.seconds == pytest.approx(120)
+
+
+def test_records_have_a_floor_and_a_ceiling_for_each_seed(tmp_path: Path) -> None:
+    both = Bounds(floor=scores(20, 30, 10), ceiling=scores(90, 91, 89))
+    auto = KRecord(asked="auto", k=190, true=200, error=0.05)
+    runs = [example(f"table3/cub/{method}", seed, bounds=both) for method in ("gcd", "uno") for seed in (0, 1)]
+    found, notes = read_outcomes([saved(tmp_path, *runs, example(seed=0, bounds=both, k=auto))])
+    by_name = named(found)
+    assert [*by_name] == ["ceiling", "floor", "gcd (estimated k)", "gcd (true k)", "uno"]
+    assert [each.all for each in by_name["floor"].values()] == [0.2, 0.2], "once for each seed"
+    assert {each.seconds for each in by_name["ceiling"].values()} == {None}
+    assert notes == []
 
 
 def test_names_of_records_are_their_rows(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Tables of benchmark runs: the paper's, with the published figures, and one for each other group of runs."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sortal.config import BACKBONE, Contrast
 from sortal.research.benchmark import aggregate, published
@@ -18,7 +18,7 @@ from sortal.research.benchmark.presets import (
     PRESETS,
     Preset,
 )
-from sortal.research.benchmark.records import SHARES, Record
+from sortal.research.benchmark.records import SHARES, KRecord, Record, RequestedK
 from sortal.research.benchmark.typesetting import Cell, Figure, Table, file_name
 
 TITLES = {
@@ -43,6 +43,12 @@ ABOUT_OTHERS = (
     "split, whose images of old classes decide the epoch where one is selected. Minutes exclude stages reused from "
     "other runs.",
 )
+BOUND_TITLES = {"floor": "Floor: raw k-means", "ceiling": "Ceiling: linear probe on the truth"}
+ABOUT_BOUNDS = (
+    "Floor is k-means on the features of the network as it came, without labels, with the true k. Ceiling is a linear "
+    "probe on the same features that is trained on the truth of all other images; a method that trains the network may "
+    "pass it."
+)
 OTHER_HEADINGS = (
     *("All", "Old", "New", "Legacy All", "Old by name", "NMI", "ARI", "k"),
     *("Inductive All", "Inductive Old", "Inductive New", "Seeds", "Minutes"),
@@ -58,8 +64,40 @@ def tables(records: Sequence[Record]) -> tuple[Table, ...]:
     for record in sorted(records, key=lambda record: json.dumps(record.to_json(), sort_keys=True)):
         group = by_name.setdefault(record.name, []) if _is_preset(record) else others
         group.append(record)
+    of_methods = [run for name, some in by_name.items() for run in some if name.partition("/")[0] in ACCURACY_TABLES]
+    for bound in bound_records(of_methods, lambda record, which: f"{record.name.rpartition('/')[0]}/{which}"):
+        by_name.setdefault(bound.name, []).append(bound)
+    others += bound_records(others, lambda record, which: f"{record.dataset}/{BOUND_TITLES[which]}")
     present = {name.partition("/")[0] for name in by_name}
     return (*(_paper(table, by_name) for table in TITLES if table in present), *_others(others))
+
+
+def bound_records(
+    found: Iterable[Record], name: Callable[[Record, str], str], asked: RequestedK | None = None
+) -> list[Record]:
+    """Return the floors and ceilings of runs as runs of their own, once for each seed, however many runs have them."""
+    made: dict[tuple[Any, ...], Record] = {}
+    for record in found:
+        k, n_init = asked or record.k.asked, record.recipe.get("n_init")
+        for which in BOUND_TITLES if record.bounds is not None else ():
+            bound = replace(
+                record,
+                name=name(record, which),
+                version=None,
+                method=which,
+                clustering="",
+                k=KRecord(asked=k, k=record.k.true, true=record.k.true, error=0.0),
+                transductive=getattr(record.bounds, which),
+                inductive=None,
+                recipe={"n_init": n_init},
+                training=None,
+                timings={},
+                unreadable=(),
+                bounds=None,
+            )
+            images = bound.transductive.images
+            made.setdefault((bound.name, bound.backbone, bound.weights, bound.seed, str(k), n_init, images), bound)
+    return [*made.values()]
 
 
 def _is_preset(record: Record) -> bool:
@@ -91,6 +129,11 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
         names = {(title,): [f"{table}/{dataset}/{method}" for dataset in of] for method, title in METHOD_TITLES.items()}
         header = ("Method", *_headings(of))
         about = (*ABOUT_ACCURACY, ABOUT_SIMGCD)
+        rows_of_bounds = {which: [f"{table}/{dataset}/{which}" for dataset in of] for which in BOUND_TITLES}
+        if any(name in by_name for own in rows_of_bounds.values() for name in own):
+            titles = {which: (title,) for which, title in BOUND_TITLES.items()}
+            names = {titles["floor"]: rows_of_bounds["floor"], **names, titles["ceiling"]: rows_of_bounds["ceiling"]}
+            about = (*about, ABOUT_BOUNDS)
     rows: list[Row] = [(first, {name: by_name.get(name, ()) for name in own}) for first, own in names.items()]
     empty = Table(name=table, title=TITLES[table], header=header, notes=(*about, _made_with(rows)))
     return _fill(empty, rows, cells_of)
@@ -132,7 +175,7 @@ def _k_cells(name: str, group: Group) -> list[Cell]:
 def _made_with(rows: Sequence[Row]) -> str:
     """Name the versions of the recipes and the weights, which may come from any file."""
     records = [record for _, by_column in rows for some in by_column.values() for record in some]
-    versions = ", ".join(str(version) for version in sorted({record.version or 0 for record in records}))
+    versions = ", ".join(str(version) for version in sorted({record.version for record in records if record.version}))
     weights = "; ".join(sorted({f"{record.backbone} with {shortened(record.weights)}" for record in records}))
     return f"Recipe version {versions}; {weights}."
 
@@ -147,10 +190,15 @@ def _others(records: Sequence[Record]) -> list[Table]:
     for (dataset, backbone, weights, asked), some in groupby(sorted(records, key=where), where):
         name = file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
         title = f"{dataset}: {backbone}, {shortened(weights)}, {K_WORDS.get(asked, f'k = {asked}')}"
-        rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(sorted(some, key=_place), _label)]
-        empty = Table(name=name, title=title, header=("Method", *OTHER_HEADINGS), notes=ABOUT_OTHERS)
+        runs = sorted(some, key=lambda record: (_BOUND_PLACES.get(record.method, 0), _place(record)))
+        rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(runs, _label)]
+        notes = ABOUT_OTHERS if all(run.method not in BOUND_TITLES for run in runs) else (*ABOUT_OTHERS, ABOUT_BOUNDS)
+        empty = Table(name=name, title=title, header=("Method", *OTHER_HEADINGS), notes=notes)
         made.append(_fill(empty, rows, _other_cells))
     return made
+
+
+_BOUND_PLACES = {"floor": -1, "ceiling": 1}
 
 
 def _label(record: Record) -> str:
@@ -172,7 +220,7 @@ def _other_cells(_: str, group: Group) -> list[Cell]:
         aggregate.number_of_classes(group),
         *(share(group, f"accuracy.{of}", part="inductive") for of in SHARES),
         len(group),
-        figure([record.minutes for record in group]),
+        figure([record.minutes if record.timings else None for record in group]),
     ]
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sortal.errors import InputError, listing
 from sortal.research.benchmark import records
 from sortal.research.benchmark.aggregate import lines, shortened
-from sortal.research.benchmark.comparison import K_WORDS
+from sortal.research.benchmark.comparison import K_WORDS, bound_records
 from sortal.research.benchmark.records import Record
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_regular
@@ -82,7 +82,9 @@ def read_outcomes(paths: Sequence[str | os.PathLike[str]]) -> tuple[list[MethodO
         found += _from_lines(path)
     others = [each for each in results if each.suffix not in JSON_LINES]
     if others or not results:
-        outcomes, notes = _from_records(records.find(others))
+        runs = sorted(records.find(others), key=lambda record: json.dumps(record.to_json(), sort_keys=True))
+        bounds = bound_records(runs, lambda record, which: f"{record.dataset}/{which}", "true")
+        outcomes, notes = _from_records([*runs, *bounds])
         found += outcomes
     again = Counter(each.method for each, times in Counter(map(_run, found)).items() if times > 1)
     repeated = [f"{name}: {plural(n, 'run')} made more than once; the last one counts." for name, n in again.items()]
@@ -158,7 +160,7 @@ def _from_records(found: Iterable[Record]) -> tuple[list[MethodOutcome], list[st
                     version=label.removeprefix(method).strip(" ()"),
                     **vars(record.transductive.accuracy),
                     k_error=record.k.error,
-                    seconds=60 * record.minutes,
+                    seconds=60 * record.minutes if record.timings else None,
                 )
                 for group in groups.values()
                 for record in group

@@ -9,23 +9,19 @@ from typing import Literal, TypeAlias
 
 from sortal.errors import InputError, listing
 from sortal.research.benchmark import significance
+from sortal.research.benchmark.comparison import ABOUT_BOUNDS, BOUND_TITLES
 from sortal.research.benchmark.outcomes import MethodOutcome, SharedTask, named, reference_among
 from sortal.research.benchmark.significance import MeanRanks, Nest
 from sortal.research.benchmark.typesetting import Cell, Difference, Figure, Table, file_name
 
 Score: TypeAlias = Literal["all", "old", "new", "mean"]
 SCORE_TITLES: dict[Score, str] = {"all": "All", "old": "Old", "new": "New", "mean": "Class mean"}
-UNRANKED = ("floor", "ceiling")  # raw k-means, and a linear probe that knows the truth
 ABOUT_MEANS = (
     "Accuracy on the unlabelled images in %: the mean over data sets of the mean over their splits of the mean over "
     "seeds. k error: |k − true| / true in %."
 )
 ABOUT_ROWS = (
     "About one interval in twenty excludes 0 by chance, and those of few runs are too narrow: look for rows that agree."
-)
-ABOUT_BOUNDS = (
-    "floor is k-means on the features of the network as it came, without labels, with the true k; ceiling is a linear "
-    "probe on the same features that is trained on the truth of all other images. Neither is ranked."
 )
 
 ByTask: TypeAlias = Mapping[SharedTask, MethodOutcome]
@@ -66,7 +62,7 @@ def compare(
     lacking = [note for name in order for note in _lacking(name, by_name[name], values[name], tasks)]
     conditions = list(dict.fromkeys(task.condition for task in tasks))
     make = _Tables(by_name=by_name, values=values, reference=reference, score=score, order=order, ranking=ranking)
-    bounds = [ABOUT_BOUNDS] if len(ranked) < len(by_name) else []
+    bounds = [f"{ABOUT_BOUNDS} Neither is ranked."] if len(ranked) < len(by_name) else []
     first = (ABOUT_MEANS, make.about_differences, *bounds, _about_ranks(ranking, shared, tasks), *lacking, *notes)
     tables = [make.summary(notes=first), make.rows(conditions)]
     for condition in conditions if len(conditions) > 1 else ():
@@ -79,7 +75,7 @@ def _chosen(by_name: Mapping[str, ByTask], methods: Sequence[str], reference: st
     ways = {name: next(iter(tasks.values())).method for name, tasks in by_name.items()}
     if unknown := [each for each in methods if each not in (*ways, *ways.values())]:
         raise InputError(f"methods must be among {listing([*ways], show=20)}, got {', '.join(map(repr, unknown))}.")
-    wanted = {reference, *methods, *UNRANKED}
+    wanted = {reference, *methods, *BOUND_TITLES}
     return {name: each for name, each in by_name.items() if not methods or name in wanted or ways[name] in wanted}
 
 
@@ -121,7 +117,7 @@ def _order(values: Mapping[str, Values]) -> list[str]:
 def _bound(name: str) -> str | None:
     """Return floor or ceiling, whatever else the name tells; None for a method."""
     method = name.partition(" (")[0]
-    return method if method in UNRANKED else None
+    return method if method in BOUND_TITLES else None
 
 
 def _lacking(name: str, tasks: ByTask, values: Values, all_tasks: Mapping[SharedTask, None]) -> list[str]:
