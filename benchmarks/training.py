@@ -31,7 +31,8 @@ from sortal.learning.batches import Batch, Draws, draw
 from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder, load_crops
 from sortal.learning.methods import Contrastive
-from sortal.learning.step import Optimiser, TrainingStep
+from sortal.learning.optimiser import Optimiser
+from sortal.learning.step import TrainingStep
 from sortal.learning.token_cache import InputSource, LiveViews
 from sortal.learning.train import train
 from sortal.system import device as compute
@@ -154,7 +155,7 @@ def features(arguments: argparse.Namespace) -> None:
 
     @torch.no_grad()
     def plain() -> Iterator[Tensor]:
-        for pixels, flipped in load_crops(store, crops[: max(len(crops) // 8, 3)], size=size, device=device):
+        for pixels, flipped, _ in load_crops(store, crops[: max(len(crops) // 8, 3)], size=size, device=device):
             yield backbone.net.forward_features(backbone.normalise(pixels, flipped))  # type: ignore[operator]
 
     print(f"plain float32: {256 / seconds_of(plain(), skip=2, device=device):,.0f} images/s", flush=True)

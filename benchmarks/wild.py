@@ -229,7 +229,7 @@ def job_of(images: ImageSet, arguments: argparse.Namespace, method: str, seed: i
 
     true = len(np.unique(images.truth[images.truth >= 0]))
     settings = Discovery(
-        method=method,  # type: ignore[arg-type]
+        method=method,
         k=true if method != "sortal" or arguments.k == "true" else "auto",
         backbone=arguments.backbone,
         weights=arguments.weights,
@@ -376,12 +376,14 @@ def plot(path: Path, picture: Path) -> None:
             place = min(int(10 * confidence), 9)
             bins[one["condition"], one["set"]][place] += images * np.array([confidence, accuracy, 1])
     conditions = [each for each in CONDITIONS if any(each == condition for condition, _ in bins)]
+    colours = {name: f"C{at}" for at, name in enumerate(sorted({name for _, name in bins}))}
     figure = Figure(figsize=(3 * len(conditions), 3.4), layout="constrained")
     for axes, condition in zip(np.ravel(figure.subplots(1, len(conditions), sharey=True)), conditions, strict=True):
         axes.plot([0, 1], [0, 1], color="0.8")
         for name in sorted(name for each, name in bins if each == condition):
             sums = bins[condition, name][bins[condition, name][:, 2] >= FEWEST_IN_BIN]
-            axes.plot(sums[:, 0] / sums[:, 2], sums[:, 1] / sums[:, 2], marker="o", markersize=3, label=name)
+            places, style = (sums[:, :2] / sums[:, 2:]).T, {"marker": "o", "markersize": 3}
+            axes.plot(*places, color=colours[name], label=name, **style)
         axes.set(title=condition, xlabel="confidence", ylabel="share right", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.legend(fontsize=6)
     figure.savefig(picture, dpi=100)
@@ -414,7 +416,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="+", type=Path)
-    parser.add_argument("--weights", required=True)
+    parser.add_argument("--weights", help="of the backbone; the convnet needs none")
     parser.add_argument("--backbone", default="vit_small_patch14_dinov2")
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=["H", "F", "T"])
     parser.add_argument("--splits", nargs="+", choices=SPLITS, default=["first"])

@@ -51,6 +51,7 @@ LAZY = {
     "fcntl",
     "filelock",
     "huggingface_hub",
+    "importlib",  # its metadata: 20 ms of every start, for methods of installed packages
     "msvcrt",
     "open_clip",
     "pandas",
@@ -61,8 +62,12 @@ LAZY = {
     "safetensors",
     "scipy",
     "sklearn",
+    "mlflow",
+    "sknetwork",
     "tensorboard",
     "timm",
+    "umap",
+    "wandb",
 }
 # Modules whose functions import Sortal's own: commands, and what must start without torch.
 LAZY_MODULES = {
@@ -203,6 +208,8 @@ def test_scripts_and_styles_are_formatted(path: Path) -> None:
 TESTED_BY = {
     "sortal": "test_public.py",
     "sortal.__main__": "test_main.py",
+    "sortal.config.rules": "config/test_settings.py",
+    "sortal.config.training": "config/test_settings.py",
     "sortal.discovery.grouping.choose_k": "discovery/test_stages.py",
     "sortal.discovery.grouping.shared_kmeans": "discovery/test_processes.py",
     "sortal.discovery.reviewing.open": "web/app/test_server.py",

@@ -13,7 +13,7 @@ from sortal.errors import SortalError
 EXTREMES = ("0", "-1", "nan", "inf", "-inf", "1e308", str(10**30), "", "1e-320", "½", "0x10", "\u0661")
 VALUES = {
     "discover": (
-        *("k", "epochs", "lr", "views", "seed", "n-init"),
+        *("k", "epochs", "lr", "views", "trained", "set", "seed", "n-init"),
         *("k-max", "held-out", "workers", "max-pixels", "learn-on"),
     ),
     "check": ("tiny", "max-pixels", "workers"),
@@ -21,7 +21,7 @@ VALUES = {
     "figures": ("seed", "workers"),
     "review": ("port", "workers"),
     "demo": ("k", "labelled", "epochs", "seed"),
-    "benchmark": ("k", "epochs", "lr", "views", "seeds", "processes", "workers"),
+    "benchmark": ("k", "epochs", "lr", "views", "trained", "set", "seeds", "processes", "workers"),
 }
 CASES = [(command, option) for command, options in VALUES.items() for option in options]
 

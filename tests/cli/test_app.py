@@ -122,7 +122,7 @@ def test_impossible_requests_exit_2_and_write_nothing(
         ("benchmark cub", "root must be the folder that contains CUB-200-2011, got 'data', which does not exist."),
         (
             "benchmark cub --method gcd,x",
-            "method must be 'gcd', 'kmeans', 'rankstats', 'simgcd', 'sortal' or 'uno', got 'x'.",
+            "method must be gcd, kmeans, rankstats, simgcd, sortal, uno, or your own as FILE.py:CLASS",
         ),
         ("benchmark cub --seeds a", "seeds must be whole numbers, like 0 1 2 or 0,1,2, got 'a'."),
         ("benchmark table", "got no path. Name at least one."),

@@ -118,19 +118,21 @@ def test_benchmark_compare_reads_runs(benchmarked: Benchmarked) -> None:
 
 
 SWEPT = sweep.SweepResult(records=(), folders=(), failed=(), reused=0)
-SWEEP = {"out": Path("benchmark"), "seeds": (0, 1, 2), "processes": None}
+SWEEP = {"out": Path("benchmark"), "seeds": (0, 1, 2), "processes": None, "watch_truth": False}
 
 
 def test_each_option_of_benchmark_reaches_the_library(stub: Stub) -> None:
     swept = stub("sortal.research.benchmark.sweep.sweep", SWEPT)
     tried = {"dataset", "json"}
-    network = {"k": 7, "backbone": "convnet", "weights": "w.pth", "epochs": 3, "lr": 0.5, "views": 4}
+    network = {"k": 7, "backbone": "convnet", "weights": "w.pth", "epochs": 3, "lr": 0.5, "views": 4, "trained": 2}
     others = {"seeds": (5, 7), "out": Path("my runs"), "processes": 2, "device": "cpu", "workers": 3}
     cases: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
         ("cub", {"dataset": "cub"}, {}),
         ("cub --method uno,gcd", {"dataset": "cub", "methods": ["uno", "gcd"]}, {}),
         ("--preset table3 --preset table2/cifar10", {"names": ["table3", "table2/cifar10"]}, {}),
         (f"cub {' '.join(f'--{name} {value}' for name, value in network.items())}", {"dataset": "cub", **network}, {}),
+        ("cub --set losses.hidden=8,16", {"dataset": "cub", "set": ("losses.hidden=8,16",)}, {}),
+        ("cub --watch-truth", {"dataset": "cub"}, {"watch_truth": True}),
         ("cub --views live", {"dataset": "cub", "views": "live"}, {}),
         ("--preset table3/cub/gcd --fast", {"names": ["table3/cub/gcd"], "fast": True}, {}),
         ("folder --root my/flowers", {"dataset": "folder", "root": Path("my/flowers")}, {}),
@@ -142,7 +144,7 @@ def test_each_option_of_benchmark_reaches_the_library(stub: Stub) -> None:
         given = {"dataset": None, "root": Path("data"), **asked}
         chosen = {"presets": choose(given.pop("dataset"), **given), "root": given["root"]}
         assert swept.pop() == {**chosen, **SWEEP, **options, "command": f"sortal benchmark {words}"}
-        tried |= {word[2:] for word in words.split() if word.startswith("--")}
+        tried |= {word[2:].replace("-", "_") for word in words.split() if word.startswith("--")}
     assert tried == options_of(benchmark.run_benchmark).keys()
 
 

@@ -28,11 +28,22 @@ from sortal.reviews.loading import load_run
 from sortal.runs.facts import KChoice
 from sortal.runs.run import Category, Run
 
-JOB: Any = SimpleNamespace(retraining=None, agreed=False, reporting_to=lambda runtime: JOB)
-NUMBERS = {"k": 7, "epochs": 3, "lr": 0.5, "views": 4, "seed": 5, "k_max": 60, "n_init": 2, "held_out": 0.25}
+JOB: Any = SimpleNamespace(retraining=None, agreed=False, place=Path("photos-run"), reporting_to=lambda runtime: JOB)
+NUMBERS = {
+    "k": 7,
+    "epochs": 3,
+    "lr": 0.5,
+    "views": 4,
+    "trained": 2,
+    "seed": 5,
+    "k_max": 60,
+    "n_init": 2,
+    "held_out": 0.25,
+}
 SETTINGS = {
     **NUMBERS,
     "learn_on": 9,
+    "held_out": 0.25,
     "unsure_below": 0.75,
     "max_pixels": 9,
     "method": "kmeans",
@@ -68,6 +79,7 @@ def test_each_option_of_discover_reaches_the_library(
         "out": None,
         "force": False,
         "given": set(),
+        "watch_truth": False,
     }
     assert usual == {**paths, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
@@ -78,11 +90,34 @@ def test_each_option_of_discover_reaches_the_library(
             changed = {"reading": replace(Reading(), **changed), "given": {name}}
         assert asked(f"--{name.replace('_', '-')}", str(value)) == {**usual, **changed}
     assert asked("--force") == {**usual, "force": True}
+    assert asked("--watch-truth") == {**usual, "watch_truth": True}
+    tracked = stub("sortal.discovery.tracking.tracker", None)
+    assert asked("--track", "mlflow") == usual
+    assert tracked.pop() == {"name": "mlflow", "run": "photos-run"}
     assert asked("--views", "live")["settings"] == Discovery(views="live")
     words = "--views auto --k=auto --epochs auto --lr auto"
     assert asked(*words.split()) == {**usual, "given": {"views", "k", "epochs", "lr"}}
+    changes = ("training.batch_size=64", "losses.hidden=8")
+    of_changes = {"settings": Discovery(set=changes), "given": {"set"}}
+    assert asked("--set", changes[0], "--set", changes[1]) == {**usual, **of_changes}
+    (tmp_path / "how.toml").write_text('labels = "t.csv"\nk = 4\nn_init = 2\nunlisted = "ignore"\n')
+    in_file = {"settings": Discovery(k=5, n_init=2), "reading": Reading(unlisted="ignore"), "labels": "t.csv"}
+    assert asked("--config", "how.toml", "--k", "5") == {**usual, **in_file, "given": {"k", "n_init", "unlisted"}}
     assert asked("more")["images"] == [Path("photos"), Path("more")]
-    tried = {*SETTINGS, *READ, *OTHERS, "images", "force", "json", "dry_run", "yes"}
+    tried = {
+        *SETTINGS,
+        *READ,
+        *OTHERS,
+        "images",
+        "force",
+        "json",
+        "dry_run",
+        "yes",
+        "set",
+        "config",
+        "watch_truth",
+        "track",
+    }
     assert options_of(FUNCTIONS["discover"]).keys() == tried
 
 
@@ -306,7 +341,7 @@ FURTHER: dict[str, Any] = {
     "notes": ("There is no GPU.", "Label\x1b more."),
     "unreadable_sample": ("a\nb.jpg",),
 }
-PLAN = RunForecast(epochs=100, views=4, **FURTHER, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
+PLAN = RunForecast(epochs=100, counting_epochs=0, views=4, **FURTHER, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
 
 
 def planned(capsys: pytest.CaptureFixture[str], **changes: Any) -> dict[str, str]:
@@ -344,6 +379,8 @@ def test_a_dry_run_prints_only_what_applies(capsys: pytest.CaptureFixture[str]) 
     assert planned(capsys, k=12)["classes"] == "k = 12"
     assert planned(capsys, granularity="finer")["classes"] == "estimated, finer than usual"
     assert planned(capsys, views=None, tokens=None)["training"] == "100 epochs, new views in every epoch"
+    both = planned(capsys, counting_epochs=40, views=None, tokens=None)["training"]
+    assert both == "100 epochs and 40 to count the classes, new views in every epoch"
     assert planned(capsys, method="kmeans")["training"] == "none"
     assert planned(capsys, epochs=0)["training"] == "none"
     discover.print_forecast(replace(PLAN, notes=(), unreadable_sample=()))

@@ -1,7 +1,7 @@
 """Defaults: every choice and every suggestion; explicit settings are never changed."""
 
 from dataclasses import asdict, replace
-from typing import Any, get_args
+from typing import Any
 
 import hypothesis
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sortal.config import (
     AUTO,
     BACKBONE,
-    CLASSIFIERS,
+    BUILT_IN,
     CONVNET,
     LIVE,
     ROBUST,
@@ -19,16 +19,19 @@ from sortal.config import (
     TINY_CONTRAST,
     TINY_DISTILLATION,
     TINY_ROUNDS,
-    TRAININGS,
     Contrast,
+    Debiasing,
     Discovery,
     Distillation,
-    MethodName,
     Ranks,
+    Reciprocity,
+    Retention,
     Rounds,
     Swaps,
 )
 from sortal.discovery.defaults import notes, recipe_for, resolved
+
+CLASSIFYING = [name for name, of in BUILT_IN.items() if of.classifies]
 
 PAPER = "Training for 200 epochs, as in the paper."
 SHORT = (
@@ -42,16 +45,16 @@ FASTER = f"No GPU is in use; the backbone {SMALLER} is about four times as fast.
 BY_LOOKS = "No image is labelled, so categories follow appearance alone."
 
 untimed = hypothesis.settings(deadline=None)
-METHODS: tuple[MethodName, ...] = get_args(MethodName)
+NAMES = tuple(sorted(BUILT_IN))
 
 
 @st.composite
 def discoveries(draw: st.DrawFn) -> Discovery:
-    method = draw(st.sampled_from(METHODS))
+    method = draw(st.sampled_from(NAMES))
     return Discovery(
         method=method,
         backbone=draw(st.sampled_from([BACKBONE, CONVNET, SMALLER, "models/mine.json"])),
-        epochs=draw(st.just(AUTO) | st.integers(1 if method in CLASSIFIERS else 0, 500)),
+        epochs=draw(st.just(AUTO) | st.integers(1 if method in CLASSIFYING else 0, 500)),
         lr=draw(st.just(AUTO) | st.floats(1e-6, 10)),
         views=draw(st.sampled_from([AUTO, LIVE, 2, 8])),
         seed=draw(st.integers(0, 2**31 - 1)),
@@ -86,7 +89,7 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
     if settings.lr != AUTO:
         assert training.lr == settings.lr
     # The rest suits the method, except for the schedule of the small network.
-    usual, own = asdict(replace(TRAININGS[settings.method], **ROBUST)), {"epochs", "views", "seed"}
+    usual, own = asdict(replace(BUILT_IN[settings.method].training, **ROBUST)), {"epochs", "views", "seed"}
     if settings.lr != AUTO or settings.backbone == CONVNET:
         own.add("lr")
     if settings.backbone == CONVNET:
@@ -99,9 +102,12 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
 @pytest.mark.parametrize(
     ("method", "losses", "tiny", "clustering", "estimate_on"),
     [
+        ("debgcd", Debiasing(), Debiasing(temperature=0.3, hidden=256), "head", "raw"),
         ("gcd", Contrast(), TINY_CONTRAST, "semi-supervised", "learned"),
         ("kmeans", None, None, "semi-supervised", "raw"),
+        ("legogcd", Retention(), Retention(temperature=0.3, hidden=256), "head", "raw"),
         ("rankstats", Ranks(), Ranks(), "head", "raw"),
+        ("rlcd", Reciprocity(), Reciprocity(), "head", "raw"),
         ("simgcd", Distillation(), TINY_DISTILLATION, "head", "raw"),
         ("sortal", Rounds(), TINY_ROUNDS, "semi-supervised", "learned"),
         ("uno", Swaps(), Swaps(), "head", "raw"),
@@ -109,7 +115,7 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
 )
 @pytest.mark.parametrize("backbone", [BACKBONE, CONVNET])
 def test_losses_and_clustering_follow_the_method_and_the_backbone(
-    method: MethodName, losses: Any, tiny: Any, clustering: str, estimate_on: str, backbone: str
+    method: str, losses: Any, tiny: Any, clustering: str, estimate_on: str, backbone: str
 ) -> None:
     recipe = recipe_for(Discovery(method=method, backbone=backbone), 5000, on_gpu=True)
     assert recipe.losses == (tiny if backbone == CONVNET else losses)

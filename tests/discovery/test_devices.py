@@ -16,7 +16,7 @@ from support import accelerator
 from support import tiny_folder as tiny
 from support.accelerator import Accelerator
 
-from sortal.config import Contrast, MethodName, Training
+from sortal.config import Contrast, Training
 from sortal.discovery.prediction import draw_report, predict
 from sortal.discovery.reviewing.advice import Advice
 from sortal.discovery.reviewing.open import open_session
@@ -59,7 +59,7 @@ def test_the_pretended_accelerator_follows_its_tensors(device: Accelerator) -> N
 
 @pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize("method", ["sortal", "simgcd"])
-def test_discover(method: MethodName, sorted_run: SortedRun, device: Accelerator, tmp_path: Path) -> None:
+def test_discover(method: str, sorted_run: SortedRun, device: Accelerator, tmp_path: Path) -> None:
     run = tiny.sort(sorted_run.images, tmp_path / "run", method=method, k=6, runtime=THERE)
     assert device.used
     assert run.facts.device == "mps"

@@ -22,7 +22,7 @@ from support.fork_server import KILLED, Ended, ForkServer, die, say
 from support.runtimes import CPU
 
 from sortal.cli import app
-from sortal.config import TRAININGS
+from sortal.config import METHODS
 from sortal.discovery import stages
 from sortal.learning import checkpoint
 from sortal.learning.step import TrainingStep
@@ -62,7 +62,7 @@ def sort(images: str, out: str, changes: dict[str, Any], of: str = "", at: int =
 def classify(images: str, out: str, at: int = 0) -> None:
     """Train UNO in batches smaller than the number of categories, with a checkpoint after each."""
     setattr(stages, "train", partial(train, checkpoint_every=0.0))  # noqa: B010
-    TRAININGS["uno"] = replace(TRAININGS["uno"], batch_size=4)
+    METHODS["uno"] = replace(METHODS["uno"], training=replace(METHODS["uno"].training, batch_size=4))
     sort(images, out, {"epochs": 1, "k": "auto", "method": "uno"}, "Training", at)
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from support.runtimes import CPU
 
 from sortal.cli import options
-from sortal.config import BACKBONE, SMALLER, Discovery, MethodName, Reading
+from sortal.config import BACKBONE, SMALLER, Discovery, Reading
 from sortal.discovery import defaults
 from sortal.discovery import forecast as forecasting
 from sortal.discovery.forecast import (
@@ -64,7 +64,8 @@ def measurements(**changes: Any) -> Measurements:
 
 def work(**changes: Any) -> Work:
     usual = {"learned": 100, "rest": 0, "k": 2, "width": 3, "steps": 0.0, "through_trunk": 0, "counts": 0}
-    return Work(**{**usual, "estimates_k": True, "clusters": True, "kept": False, "on_gpu": True, **changes})
+    flags = {"estimates_k": True, "clusters": True, "kept": False, "pilot": False, "on_gpu": True}
+    return Work(**{**usual, **flags, **changes})
 
 
 def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
@@ -332,7 +333,7 @@ def test_the_size_of_a_model_counts_its_weights_and_two_checkpoints() -> None:
     backbone = load_backbone("convnet")
     model = sum(4 * value.numel() for value in backbone.net.state_dict().values())
     assert model_bytes(backbone, None) == model
-    by_method: dict[MethodName, int] = {"rankstats": 513, "uno": 512}
+    by_method: dict[str, int] = {"rankstats": 513, "uno": 512}
     for name, outputs in by_method.items():
         recipe = defaults.recipe_for(replace(SMALL, method=name), 40, on_gpu=False)
         method = make(recipe, backbone, k=3, known=[0, 1])
@@ -348,6 +349,7 @@ def test_disk_space_is_the_sum_of_its_parts() -> None:
     assert disk(few, measurements(), 70, token_cache.TokenPlan(50, "memory")) == needed
     counted = disk(replace(few, counts=2), measurements(), 70, None)
     assert counted == needed + 10 * 2 * 12 + 2 * 70, "each round has features and a model"
+    assert disk(replace(few, counts=2, pilot=True), measurements(), 70, None) == counted + 10 * 12 + 70
     assert disk(replace(few, rest=5), measurements(), 70, None) == needed + 5 * (2 * 12 + TABLE_BYTES)
 
 
@@ -380,6 +382,7 @@ def test_times_are_counts_multiplied_by_rates() -> None:
     }
     counted = times(learned=100_000, counts=2)
     assert counted["learn"] == round(25_000 + 2 * (25_000 + 2 * (k + clusters)), 3)
+    assert times(learned=100_000, counts=2, pilot=True)["learn"] == round(counted["learn"] + 25_000, 3)
     assert counted["clusters"] == round(4 * clusters, 3)
     kept = times(learned=100_000, counts=2, kept=True)
     assert kept["learn"] == round(25_000 + 2 * 2 * (k + clusters), 3), "only the first pass is a whole one"
@@ -409,10 +412,13 @@ def test_the_work_of_training_follows_from_its_settings(tmp_path: Path, monkeypa
     assert cached.through_trunk == 40 * 2 + 40, "two views to learn from, and one to measure health on"
     assert live.through_trunk == 2 * 256 + 40, "new views in every step"
     own = replace(TRANSFORMER, method="sortal", epochs=50)
-    forecast(job_of(images, tmp_path / "run", own))
+    planned = forecast(job_of(images, tmp_path / "run", own))
+    assert (planned.epochs, planned.counting_epochs) == (50, 0)
     assert made[-1].counts > 0
     assert made[-1].kept, "tokens of a few images fit into memory"
     assert made[-1].steps == pytest.approx(50 * (1 + 40 / 256 / 3))
     (images / "unlabelled" / "more").rename(images / "c")
-    forecast(job_of(images, tmp_path / "run", own))
+    planned = forecast(job_of(images, tmp_path / "run", own))
+    assert (planned.epochs, planned.counting_epochs) == (50, 20)
+    assert made[-1].pilot
     assert made[-1].steps == pytest.approx(70 * (1 + 40 / 256 / 3)), "a class can be hidden, to learn to count"

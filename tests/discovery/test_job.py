@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, get_args
+from typing import Any
 from unittest.mock import patch
 
 import hypothesis
@@ -22,7 +22,7 @@ from support.runtimes import CPU
 from support.sample_run import sample_facts
 
 from sortal.cli.app import app
-from sortal.config import Discovery, MethodName, Reading
+from sortal.config import BUILT_IN, Discovery, Reading
 from sortal.discovery import job as job_module
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, Source, check_sortable, prepare
@@ -34,7 +34,7 @@ from sortal.runs.storage import RUN_FORMAT
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
-METHODS: tuple[MethodName, ...] = get_args(MethodName)
+NAMES = tuple(sorted(BUILT_IN))
 USUAL = Discovery()
 OPTIONS: dict[str, Any] = {"runtime": CPU, "force": False}
 
@@ -268,7 +268,7 @@ def parsed(command: str) -> tuple[dict[str, Any], Discovery, Reading]:
     st.builds(
         Discovery,
         k=st.just("auto") | st.integers(2, 5),
-        method=st.sampled_from(METHODS),
+        method=st.sampled_from(NAMES),
         backbone=st.sampled_from(["convnet", "-x", "a 'quoted' \"one\"", "$HOME"]),
         weights=st.none() | st.sampled_from(["w.safetensors", "-w", "--k", "x=y"]),
         epochs=st.just("auto") | st.integers(1, 500),

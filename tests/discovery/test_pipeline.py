@@ -22,7 +22,7 @@ from support.tiny_methods import double_precision
 
 from sortal import metrics
 from sortal.cli import app
-from sortal.config import CLASSIFIERS, MAX_PIXELS, Discovery, Reading
+from sortal.config import MAX_PIXELS, Discovery, Reading
 from sortal.discovery import defaults, results, stages
 from sortal.discovery.grouping import choose_k, rounds, shared_kmeans
 from sortal.discovery.pipeline import discover
@@ -38,6 +38,8 @@ from sortal.runs.run import Run
 from sortal.runs.storage import peek
 from sortal.system import workers
 from sortal.system.json_records import read_record
+
+CLASSIFYING = ("rankstats", "simgcd", "uno")
 
 N = 6 * EACH
 HELD = 3 * (LABELLED // 2)
@@ -103,7 +105,7 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     assert (trained[-1][1].labels >= 0).sum() == 3 * LABELLED
 
 
-@pytest.mark.parametrize("method", ["gcd", *CLASSIFIERS])
+@pytest.mark.parametrize("method", ["gcd", *CLASSIFYING])
 def test_the_order_of_rows_does_not_matter(copied_run: SortedRun, tmp_path: Path, method: str) -> None:
     """But for rounding, which training amplifies, so it is in float64."""
     files, rows = [*copied_run.truth], []
@@ -405,7 +407,7 @@ def test_run_json_records_the_settings_and_circumstances(sorted_run: SortedRun) 
     saved = tiny.strict_json(sorted_run.out / "run.json")
     wanted = {name: SETTINGS[name] for name in ("k", "backbone", "epochs", "n_init", "k_max", "held_out")}
     wanted |= {"method": "sortal", "weights": None, "lr": "auto", "views": "auto", "seed": 0, "unsure_below": 0.5}
-    wanted |= {"learn_on": None, "max_pixels": MAX_PIXELS, "granularity": "usual"}
+    wanted |= {"learn_on": None, "max_pixels": MAX_PIXELS, "granularity": "usual", "trained": "auto", "set": []}
     assert saved["settings"] == wanted
     assert (saved["format"], saved["device"], saved["next_id"]) == ("sortal run 2", "cpu", 6)
     assert saved["images"] == [{"folder": str(sorted_run.images), "images": N, "paths": {}}]

@@ -19,7 +19,6 @@ from support.rounding import rounding
 from support.runtimes import CPU
 from support.tiny_folder import CLASSES, EACH, OLD, scores_of, sort, spy
 
-from sortal.config import MethodName
 from sortal.discovery import prediction, results
 from sortal.discovery.prediction import PREDICTED_COLUMNS, Prediction, predict
 from sortal.discovery.streaming import pixels_of
@@ -447,7 +446,7 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
 
 @pytest.mark.parametrize("method", ["kmeans", "rankstats"])
 def test_a_reviewed_run_predicts_and_is_updated_with_the_names_that_people_gave(
-    sorted_run: SortedRun, more: Path, tmp_path: Path, method: MethodName
+    sorted_run: SortedRun, more: Path, tmp_path: Path, method: str
 ) -> None:
     """By centres and by a head, after merging, renaming and splitting categories."""
     found = sort(sorted_run.images, tmp_path / "run", method=method, epochs=3)

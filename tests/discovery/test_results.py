@@ -24,6 +24,7 @@ from sortal.discovery.job import Job, Origin
 from sortal.discovery.results import Clusters
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
+from sortal.images.moments import Moments
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.train import TrainingResult
@@ -45,6 +46,7 @@ AGREEMENT = np.array([np.nan, 1, np.nan, 1, 1, 1])
 OVERLAP = np.ones(3)
 HELD, NOBODY = np.array([False, True, False, False, False, False]), np.zeros(6, dtype=bool)
 HEAD = np.array([[2, 1, 0], [0, 1, 0.5], [-2, 0, 1.25]], dtype=np.float32)  # scores 2x + y, y + 0.5, 1.25 − 2x
+EACH = Moments.single(6)
 K = KChoice(k=3, estimated=False, known=2)
 RECIPE = Recipe(
     method="gcd",
@@ -84,12 +86,21 @@ def gathered(
     held: NDArray[np.bool_] = NOBODY,
     x: NDArray[np.float32] = X,
     apart: Sequence[float] = (0.0,) * 6,
+    moments: Moments = EACH,
+    of: NDArray[np.int64] = CLUSTERS,
     **settings: Any,
 ) -> Run:
     images = images or some_images()
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
     clusters = Clusters(
-        of=CLUSTERS, centres=CENTRES, k=K, head=head, agreement=AGREEMENT, overlap=OVERLAP, apart=np.array(apart)
+        of=of,
+        centres=CENTRES,
+        k=K,
+        head=head,
+        agreement=AGREEMENT[: len(moments)],
+        overlap=OVERLAP,
+        apart=np.array(apart)[: len(moments)],
+        moments=moments,
     )
     job, contents = a_job(images, **settings), small_store(6, 8).digests
     return results.gather(
@@ -133,8 +144,27 @@ def test_confidence_is_calibrated_on_held_out_images_and_repeated_clustering() -
     given = called.call_args.kwargs
     assert given["held_out"].tolist() == HELD.tolist()
     assert given["truth"].tolist() == [0, 0, 1, 0, 2, 2]
-    assert given["agreement"] is AGREEMENT
+    np.testing.assert_array_equal(given["agreement"], AGREEMENT)
     assert given["overlap"] is OVERLAP
+
+
+def test_images_of_a_moment_share_what_is_computed_for_it_and_calibrate_once() -> None:
+    """The fourth image is of the moment of the first, which is labelled, and the last of that of the fifth."""
+    moments, x = Moments(np.array([0, 1, 2, 0, 3, 3])), X[[0, 1, 2, 4]]
+    held = np.array([True, False, False, False, False, False])
+    with patch.object(results, "calibrate", wraps=calibrate) as called:
+        found = gathered(held=held, x=x, moments=moments, of=CLUSTERS[[0, 1, 2, 4]])
+    assert called.call_args.args[0] is x
+    assert called.call_args.kwargs["held_out"].tolist() == [True, False, False, False]
+    assert called.call_args.kwargs["truth"].tolist() == [0, 0, 1, 2]
+    a = found.assignments
+    np.testing.assert_array_equal(found.features, x[[0, 1, 2, 0, 3, 3]])
+    assert a.group.tolist() == [0, 1, 2, 0, 3, 3]
+    assert a.category_id.tolist() == [0, 0, 1, 0, 2, 2]
+    assert a.confidence[:4].tolist() == [1, 1, 1, 1]
+    assert a.confidence[4] == a.confidence[5] < 1
+    assert a.distance[4] == a.distance[5]
+    assert [c.weight for c in found.categories] == [1, 1, 2], "moments"
 
 
 @pytest.mark.parametrize(("unsure_below", "of_the_fifth"), [(0.0, "new"), (0.99, "unsure")])

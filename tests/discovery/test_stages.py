@@ -6,7 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from unittest.mock import Mock, patch
 
 import numpy as np
@@ -21,7 +21,7 @@ from support.runtimes import CPU
 from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, scores_of, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe
+from sortal.config import AUTO, BUILT_IN, Discovery, Reading, Recipe
 from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.earlier import EarlierRun
@@ -45,6 +45,8 @@ from sortal.runs.run import INITIAL, LOG, Run
 from sortal.runs.storage import HEAD
 from sortal.system.distributed import alone
 
+CLASSIFYING = ("rankstats", "simgcd", "uno")
+
 N = 6 * EACH
 HELD = 3 * (LABELLED // 2)
 Ints = NDArray[np.int64]
@@ -62,10 +64,10 @@ def test_k_is_estimated_first_if_training_depends_on_it() -> None:
     def job(settings: Discovery, recipe: Recipe) -> Job:
         return replace(a_job(tiny.as_array(), Path("run")), settings=settings, recipe=recipe)
 
-    every = [Discovery(method=method, k=k) for method in get_args(MethodName) for k in (AUTO, 6)]
+    every = [Discovery(method=method, k=k) for method in sorted(BUILT_IN) for k in (AUTO, 6)]
     for asked in every:
         recipe = recipe_for(asked, 100, on_gpu=False)
-        order = K_FIRST if asked.k == AUTO and asked.method in CLASSIFIERS else K_LAST
+        order = K_FIRST if asked.k == AUTO and asked.method in CLASSIFYING else K_LAST
         assert job(asked, recipe).order == order
         assert stages_of(job(asked, recipe)) == (order[0], "check", *order[1:], "report")
         assert estimator(recipe, 2) == ("separation" if asked.method in ("gcd", "sortal") else "brent")
@@ -107,7 +109,7 @@ def test_a_setback_of_training_is_noted_once(tmp_path: Path, monkeypatch: pytest
 # Methods that train a classifier
 
 
-@pytest.fixture(scope="module", params=CLASSIFIERS)
+@pytest.fixture(scope="module", params=CLASSIFYING)
 def classified(
     request: pytest.FixtureRequest, sorted_run: SortedRun, tmp_path_factory: pytest.TempPathFactory, quickly: None
 ) -> Classified:
@@ -230,7 +232,7 @@ def test_only_the_trained_block_of_a_transformer_is_saved_before_training(tmp_pa
     assert with_initial(tmp_path / "learn").fingerprint() == fingerprint
 
 
-@pytest.mark.parametrize("method", CLASSIFIERS)
+@pytest.mark.parametrize("method", CLASSIFYING)
 def test_without_any_label_the_head_alone_sorts(sorted_run: SortedRun, tmp_path: Path, method: str) -> None:
     found = sort(sorted_run.images, tmp_path / "looks", method=method, folders="ignore", k=4)
     assert tuple(found.names.values()) == tuple(f"new {number}" for number in range(1, 5))
@@ -243,7 +245,7 @@ def test_without_any_label_the_head_alone_sorts(sorted_run: SortedRun, tmp_path:
 # Jobs with recipes, as benchmarks give them
 
 
-def a_job(images: ImageSet, place: Path, method: MethodName = "gcd", *, k: int = 6, **of: Any) -> Job:
+def a_job(images: ImageSet, place: Path, method: str = "gcd", *, k: int = 6, **of: Any) -> Job:
     """Make a job with a recipe that differs from the default one."""
     asked = {name: value for name, value in SETTINGS.items() if name not in ("runtime", "k")}
     settings = Discovery(**asked, method=method, k=k)
@@ -287,7 +289,7 @@ def test_images_for_validation_are_not_sorted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["gcd", "uno"])
 def test_validation_images_select_the_epoch_and_are_not_sorted(
-    tmp_path: Path, method: MethodName, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With fake accuracies, the best of which is in the second of four epochs."""
     then: list[tuple[str, Any]] = []
@@ -327,8 +329,8 @@ def test_validation_images_select_the_epoch_and_are_not_sorted(
     assert found.facts.images[0].images == N
 
 
-@pytest.mark.parametrize("method", CLASSIFIERS)
-def test_unreadable_files_do_not_break_a_job_with_validation(tmp_path: Path, method: MethodName) -> None:
+@pytest.mark.parametrize("method", CLASSIFYING)
+def test_unreadable_files_do_not_break_a_job_with_validation(tmp_path: Path, method: str) -> None:
     """One class loses all its labelled images but not its validation image, which leaves a gap in the numbers."""
     truth = tiny.write(tmp_path, {**tiny.planted(), **{f"{name}/validation.png": f"{name} 100" for name in OLD}})
     broken = [file for file in truth if tiny.label_of(file) == "beech" and "validation" not in file]
@@ -416,7 +418,7 @@ def test_plain_k_means_ignores_labels_but_its_clusters_are_named_after_them(
 
 @pytest.mark.parametrize("method", ["sortal", "gcd"])
 def test_very_doubtful_labels_are_not_learned_from_but_stay_in_the_result(
-    sorted_run: SortedRun, tmp_path: Path, method: MethodName, monkeypatch: pytest.MonkeyPatch
+    sorted_run: SortedRun, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only Sortal's own method leaves them out."""
 

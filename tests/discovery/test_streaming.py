@@ -14,7 +14,7 @@ from support.rounding import rounding
 from support.runtimes import CPU
 from support.tiny_folder import sort, spy
 
-from sortal.discovery import streaming
+from sortal.discovery import prediction, streaming
 from sortal.discovery.prediction import predict, redraw
 from sortal.discovery.reviewing.open import open_session
 from sortal.discovery.sampling import draw
@@ -133,6 +133,31 @@ def test_labels_that_contradict_each_other_are_ignored_wherever_the_copies_are(t
     [note] = [each for each in run.facts.notes if "learned on with one of" in each]
     named = next(n for n in range(8) if mask[f"ash/b{n}.png"] + mask[f"beech/{n}.png"] < 2)
     assert f"ash/b{named}.png (also beech/{named}.png)" in note
+
+
+def test_copies_are_of_one_moment_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+
+    def apart(x: NDArray[np.float32], *_: object, reference: NDArray[np.float32]) -> NDArray[np.float64]:
+        compared.append(len(reference))
+        return np.zeros(len(x))
+
+    monkeypatch.setattr(streaming, "apartness", apart)
+    monkeypatch.setattr(prediction, "apartness", apart)
+    files = tiny.planted()
+    tiny.write(tmp_path / "images", {**files, **{f"unlabelled/{copy}.png": files["ash/0.png"] for copy in "abcdefgh"}})
+    read = read_images(tmp_path / "images")
+    alike = [row for row, file in enumerate(read.files) if file == "ash/0.png" or file[-5:-4] in "abcdefgh"]
+    mask = draw(read, 40, seed=0)
+    assert mask[alike[0]]
+    assert 0 < mask[alike[1:]].sum() < 8
+    run = sort(tmp_path / "images", tmp_path / "run", learn_on=40, method="sortal", epochs=1)
+    a = run.assignments
+    assert len({*a.group[alike].tolist()}) == 1
+    assert a.confidence[alike].tolist() == [1, *[1 - a.doubt[alike[0]]] * 8], "as sure as the label of one of them"
+    assert a.moments == len(a) - 8
+    predict(run, tmp_path / "images" / "ash", runtime=CPU)
+    assert compared == [40 - mask[alike[1:]].sum(), a.moments]
 
 
 def test_the_result_is_one_run_whose_pixels_are_those_of_the_sample_and_the_report(sampled: Sampled) -> None:

@@ -21,6 +21,17 @@ def test_a_moment_has_the_label_of_any_of_its_images() -> None:
     assert Moments.grouped(OF).labels(np.array([-1, -1, 4, -1, 0, 4])).tolist() == [4, 0, -1]
 
 
+def test_a_moment_is_in_a_mask_if_any_of_its_images_is() -> None:
+    mask = np.array([False, False, True, False, False, True])
+    assert Moments.grouped(OF).any(mask).tolist() == [True, False, False]
+
+
+def test_each_image_has_the_row_of_its_moment() -> None:
+    x = np.eye(3, dtype=np.float32)
+    np.testing.assert_array_equal(Moments.grouped(OF).of_images(x), x[[0, 1, 0, 2, 1, 0]])
+    assert Moments.single(3).of_images(x) is x
+
+
 def test_images_with_different_labels_are_not_of_one_moment() -> None:
     found = Moments.grouped(OF).split_where(np.array([1, -1, 4, -1, 0, -1]))
     assert found.of.tolist() == [0, 1, 2, 3, 1, 4]

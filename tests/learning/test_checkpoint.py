@@ -16,7 +16,7 @@ from support.stores import small_store
 from support.tiny_run import SMALL, a_convnet, named, reordered
 from torch import Tensor
 
-from sortal.config import TRAININGS, Training
+from sortal.config import BUILT_IN, Training
 from sortal.learning import checkpoint
 from sortal.learning.checkpoint import (
     CHECKPOINT,
@@ -218,5 +218,5 @@ def test_changed_settings_are_listed() -> None:
     one, other = (run_key(a_convnet(), images, store, Training(lr=lr)) for lr in (0.1, 0.2))
     assert checkpoint.changed_parts(one, other) == ["settings (lr was 0.1, is 0.2)"]
     assert checkpoint.changed_parts(one, one) == []
-    gcd, simgcd = (run_key(a_convnet(), images, store, TRAININGS[name]) for name in ("gcd", "simgcd"))
+    gcd, simgcd = (run_key(a_convnet(), images, store, BUILT_IN[name].training) for name in ("gcd", "simgcd"))
     assert checkpoint.changed_parts(gcd, simgcd) == ["settings (decay_biases was True, is False)"]

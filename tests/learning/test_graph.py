@@ -8,7 +8,7 @@ from torch import Tensor
 from sortal.config import Contrast, Distillation, Losses, Ranks, Swaps
 from sortal.learning import step
 from sortal.learning.backbones.registry import load_backbone
-from sortal.learning.step import Optimiser
+from sortal.learning.optimiser import Optimiser
 from sortal.system.device import Compute
 from sortal.system.distributed import launch
 

@@ -9,7 +9,7 @@ from support import tiny_methods
 from support.tiny_methods import convnet, small, state
 
 from sortal.config import Recipe, Training
-from sortal.learning.methods import METHOD_CLASSES, Contrastive, Method, RankStats, SimGcd, Uno, make
+from sortal.learning.methods import Contrastive, Method, RankStats, SimGcd, Uno, learner_of, make
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from sortal.learning.methods import METHOD_CLASSES, Contrastive, Method, RankSta
 )
 def test_a_recipe_makes_its_method(name: str, kind: type[Method]) -> None:
     method, again, other = small(name, seed=0), small(name, seed=0), small(name, seed=1)
-    assert type(method) is METHOD_CLASSES[name] is kind
+    assert type(method) is learner_of(name) is kind
     assert method.config == tiny_methods.IN_SMALL[name]
     assert method.settings() == {"name": kind.__name__, **asdict(tiny_methods.IN_SMALL[name])}
     assert json.loads(json.dumps(method.settings())) == method.settings()

@@ -17,7 +17,8 @@ from sortal.errors import SortalError
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.batches import Batch
 from sortal.learning.methods import Method
-from sortal.learning.step import Optimiser, TrainingStep
+from sortal.learning.optimiser import Optimiser
+from sortal.learning.step import TrainingStep
 from sortal.system.device import Compute
 from sortal.system.distributed import Processes, launch
 

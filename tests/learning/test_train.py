@@ -9,16 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as nnf
 from support import tiny_run
 from support.processes import run_two
 from support.runtimes import CPU
 from support.stores import noise, small_store, store_of
-from support.tiny_methods import NAMES, double_precision, small
+from support.tiny_methods import NAMES, TRANSFORMED, double_precision, small
 from support.tiny_run import (
     LABELS,
     LARGE,
@@ -47,7 +49,8 @@ from sortal.learning.batches import Batch, draw
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.health import Probe
 from sortal.learning.methods import Contrastive, Method
-from sortal.learning.step import Optimiser, TrainingStep, schedule
+from sortal.learning.optimiser import Optimiser
+from sortal.learning.step import TrainingStep, schedule
 from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import TrainingResult
 from sortal.learning.validation import Validation
@@ -130,7 +133,16 @@ def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training)
     )
     keys, kept = views.content_keys(store), isinstance(config.views, int)
     of_views: Any = {"size": backbone.spec.image_size, "flip": config.flip, "seed": config.seed}
-    contents = {digest: number for number, digest in enumerate(store.digests)}  # copies are one image
+    digests = sorted({*store.digests[learned].tolist()})
+    contents = {digest: number for number, digest in enumerate(digests)}  # copies are one image
+    first = np.array([min(row for row in learned.tolist() if store.digests[row] == own) for own in digests])
+    labels_of = torch.tensor([max(images.labels[learned[store.digests[learned] == own]]) for own in digests])
+    centres = views.centre_crops(store, first, size=backbone.spec.image_size)
+
+    def features() -> Tensor:
+        return nnf.normalize(backbone.tail(backbone.trunk(view(store, centres, backbone))), dim=1)
+
+    method.prepare(labels_of)
     trained = [value for value in method.parameters() if value.requires_grad]
     spared = [value.dim() == 1 and not config.decay_biases for value in trained]
     groups: list[dict[str, Any]] = [
@@ -146,6 +158,8 @@ def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training)
     rates = rates_of(optimizer, config)
     means = []
     for epoch in range(config.epochs):
+        with torch.no_grad():
+            method.start_epoch(epoch, SimpleNamespace(labels=labels_of, features=features))  # type: ignore[arg-type]
         drawn = draw(
             learned,
             np.asarray(images.labels[learned] >= 0),
@@ -233,7 +247,7 @@ def of_kind(name: str, where: str = "no trunk", labels: Sequence[str | None] = L
 @pytest.mark.parametrize(
     ("name", "where", "which"),
     [(name, "no trunk", which) for name in NAMES for which in SETS]
-    + [(name, "kept", "some labelled") for name in NAMES]
+    + [(name, "kept", "some labelled") for name in (*NAMES, *TRANSFORMED)]
     + [("gcd", "kept", "one image"), ("gcd", "live", "some labelled")],
 )
 def test_weights_and_buffers_match_a_plain_loop(tmp_path: Path, name: str, where: str, which: str) -> None:

@@ -113,6 +113,19 @@ def test_a_category_of_two_classes_is_to_be_split_unless_it_is_kept_whole(confus
     assert not asked(guide, review, "split")
 
 
+def test_images_shown_beside_others_are_of_different_moments(confused: tuple[Run, Ints]) -> None:
+    run, _ = confused
+    guide, review = guided(run)
+    first, second, *rest = guide.typical(review, 1, 10)
+    group = run.assignments.group.copy()
+    group[second] = group[first]
+    burst = replace(run, assignments=replace(run.assignments, group=group))
+    assert guided(burst)[0].typical(Review(burst), 1, 9) == [first, *rest]
+    (question,) = asked(*guided(burst), "split")
+    for rows in question.rows:
+        assert len({*group[[*rows]].tolist()}) == 8
+
+
 def test_what_was_confirmed_stays_in_the_first_part(confused: tuple[Run, Ints]) -> None:
     run, of = confused
     guide, review = guided(run)

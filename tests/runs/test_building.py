@@ -31,6 +31,25 @@ def test_seen_images_are_certain_and_settled_ones_are_never_unsure() -> None:
     np.testing.assert_array_equal(found.confidence[unsure], [before[0], 1, 1, before[3], before[4]])
 
 
+def test_images_of_the_moment_of_a_labelled_one_in_its_category_are_as_sure_as_its_label() -> None:
+    a, confidence = RUN.assignments, replace(RUN.confidence, other_above=2.0)
+    first, free = np.flatnonzero(a.status == "labelled")[0], a.status != "labelled"
+    own = a.category_id == a.category_id[first]
+    same, elsewhere = np.flatnonzero(free & own)[:2], np.flatnonzero(free & ~own)[0]
+    rows, group, apart = [*same, elsewhere], a.group.copy(), np.zeros(len(a))
+    group[rows], apart[rows] = group[first], 3
+    a = replace(a, group=group, apart=apart)
+    found = assess(a, RUN.features, RUN.categories, RUN.centres, confidence, RUN.head)
+    assert found.confidence[same].tolist() == [1, 1]
+    assert found.status[rows].tolist() == ["known", "known", "other"]
+    suggested = np.full(len(a), -1)
+    suggested[first] = a.category_id[elsewhere]
+    doubted = replace(a, doubt=np.full(len(a), 0.75), suggested_id=suggested)
+    found = assess(doubted, RUN.features, RUN.categories, RUN.centres, confidence, RUN.head)
+    assert found.confidence[[first, *same]].tolist() == [1, 0.25, 0.25]
+    assert found.status[same].tolist() == ["unsure", "unsure"]
+
+
 def test_a_label_is_doubted_until_a_person_decides_or_its_category_is_the_suggested_one() -> None:
     rows = np.flatnonzero(RUN.assignments.status == "labelled")[:5]
     own, ids = RUN.assignments.category_id[rows], [each.id for each in RUN.categories]

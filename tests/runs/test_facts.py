@@ -16,12 +16,14 @@ def test_a_file_is_in_the_folder_of_its_source_unless_recorded_otherwise() -> No
 def test_a_trial_with_hidden_classes_is_told_in_a_sentence() -> None:
     k = KChoice(k=12, estimated=True, known=9)
     assert k.basis == ""
-    told = [replace(k, trial=Trial(*each)).basis for each in ((3, 2), (3, 0), (1, 1), (1, 0))]
+    told = [replace(k, trial=Trial(*each)).basis for each in ((3, 2), (3, 0), (3, 3), (2, 2), (1, 1), (1, 0))]
     assert told == [
         f"As a trial, {hidden} hidden from the method while it counted, and it {outcome}."
         for hidden, outcome in (
             ("3 of your 9 known classes were", "found 2 of them"),
             ("3 of your 9 known classes were", "found none of them"),
+            ("3 of your 9 known classes were", "found all of them"),
+            ("2 of your 9 known classes were", "found both"),
             ("1 of your 9 known classes was", "found it"),
             ("1 of your 9 known classes was", "did not find it"),
         )

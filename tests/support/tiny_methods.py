@@ -5,23 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import exp, log
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from sortal.config import CLASSIFIERS, Contrast, Distillation, Losses, Ranks, Recipe, Rounds, Swaps, Training
+from sortal.config import (
+    BUILT_IN,
+    Contrast,
+    Debiasing,
+    Distillation,
+    Losses,
+    Ranks,
+    Recipe,
+    Reciprocity,
+    Retention,
+    Rounds,
+    Swaps,
+    Training,
+)
+from sortal.config.rivals import Communities, MeanShift, SelfExpertise
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch
 from sortal.learning.heads import ProjectionHead
-from sortal.learning.methods import METHOD_CLASSES, Method, make
+from sortal.learning.methods import Method, make
 
-NAMES = tuple(METHOD_CLASSES)
+TRANSFORMED = ("rlcd",)  # methods that need a vision transformer
+NAMES = tuple(sorted(name for name, of in BUILT_IN.items() if of.learner and name not in TRANSFORMED))
+D = 3  # width of the projections in synthetic outputs
 IN_SMALL: dict[str, Losses] = {
+    "cms": MeanShift(neighbours=3),
+    "debgcd": Debiasing(hidden=16, bottleneck=8),
     "gcd": Contrast(hidden=16, bottleneck=8),
+    "legogcd": Retention(hidden=16, bottleneck=8, confidence=0.2),
+    "mgce": Communities(neighbours=3, similarity=-1.0, fewest=2, hidden=16, bottleneck=8),
     "rankstats": Ranks(),
+    "rlcd": Reciprocity(),
+    "selex": SelfExpertise(smoothing=0.5, hidden=16, bottleneck=8),
     "simgcd": Distillation(hidden=16, bottleneck=8),
     "sortal": Rounds(hidden=16, bottleneck=8),
     "uno": Swaps(),
@@ -30,6 +54,10 @@ IN_SMALL: dict[str, Losses] = {
 
 def convnet(*, trained: int = 1, seed: int = 0) -> Backbone:
     return load_backbone("convnet", weights="random", image_size=8, trained=trained, seed=seed)
+
+
+def transformer(*, trained: int = 1, seed: int = 0) -> Backbone:
+    return load_backbone("test_vit", weights="random", image_size=32, trained=trained, seed=seed)
 
 
 def small(
@@ -51,16 +79,27 @@ def small(
         method=of_recipe,
         training=Training(batch_size=batch_size, seed=seed),
         losses=losses or IN_SMALL[name],
-        clustering="head" if name in CLASSIFIERS else "semi-supervised",
+        clustering="head" if BUILT_IN[name].classifies else "semi-supervised",
         estimate_on="raw",
     )
-    method = make(recipe, convnet() if backbone is None else backbone, k=k, known=known)
+    if backbone is None:
+        backbone = transformer() if name in TRANSFORMED else convnet()
+    method = make(recipe, backbone, k=k, known=known)
     with torch.no_grad():
         for head in method.modules():
             for layer in head.mlp if isinstance(head, ProjectionHead) else ():
                 if isinstance(layer, nn.Linear):
                     layer.weight.mul_(50 / layer.in_features**0.5)  # from a deviation of 0.02
     return method
+
+
+@torch.no_grad()
+def start_epoch(method: Method, features: Tensor, labels: Sequence[int], epoch: int = 0) -> None:
+    """Prepare a method for images with these features (m, d) and labels, and start an epoch."""
+    of_images = torch.tensor(labels)
+    method.prepare(of_images)
+    table: Any = SimpleNamespace(labels=of_images, features=lambda: nnf.normalize(features, dim=1))
+    method.start_epoch(epoch, table)
 
 
 @contextmanager
@@ -90,6 +129,13 @@ def batch_of(outputs: Tensor, labels: Sequence[int], progress: float = 0.0) -> B
     n = len(labels)
     assert len(outputs) == 2 * n
     return Batch(outputs, torch.arange(n).repeat(2), torch.tensor([*labels, *labels]), torch.tensor(progress))
+
+
+def synthetic(n: int, k: int, seed: int = 0) -> Tensor:
+    """Make outputs of 2n views, in float64: unit projections and k cosines, more or less."""
+    generator = torch.Generator().manual_seed(seed)
+    projections = nnf.normalize(torch.randn(2 * n, D, generator=generator, dtype=torch.float64), dim=1)
+    return torch.cat([projections, 0.3 * torch.randn(2 * n, k, generator=generator, dtype=torch.float64)], dim=1)
 
 
 def values(losses: dict[str, Tensor]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError, Group
 from sortal import __version__
 from sortal.cli import benchmark, decisions, discover, images, predict, runs
 from sortal.cli.mistakes import explain, whole_numbers
-from sortal.cli.options import processes, spell, words
+from sortal.cli.options import processes, settings_of_methods, spell, words
 from sortal.errors import NO_SPACE, NO_TEMPORARY, ElsewhereError, InputError, SortalError, no_space, quoted
 from sortal.system.progress import is_first, say
 from sortal.system.signals import answer_signals
@@ -51,6 +51,7 @@ NO_MEMORY = (  # from Python, from torch and from the loader of libraries
     "failed to map segment",
     "cannot allocate memory",
 )
+EPILOGUES = {("discover",): discover.DISCOVER_EXAMPLES, ("benchmark",): benchmark.BENCHMARK_EXAMPLES}
 RESUMABLE = (("discover",), ("benchmark",))  # these also run in several processes
 
 app = App(
@@ -96,6 +97,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
     try:
         with _sigterm_as_ctrl_c(), _answered(command):
             _check_processes(command)
+            _describe_methods(command)
             code = app(words.get())
             print(end="", flush=True)  # report a closed pipe here, not while Python shuts down
     except CycloptsError as error:
@@ -172,6 +174,12 @@ def _hush_libraries() -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "critical")  # its logger has a handler of its own
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
+
+
+def _describe_methods(command: tuple[str, ...]) -> None:
+    """Let help also describe the settings of the methods that are named with it."""
+    if command in EPILOGUES and {"--help", "-h"} & {*words.get()}:
+        app[command[0]].help_epilogue = "\n".join(filter(None, (settings_of_methods(), EPILOGUES[command])))
 
 
 def _check_processes(command: tuple[str, ...]) -> None:

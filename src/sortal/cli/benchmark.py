@@ -6,12 +6,12 @@ from dataclasses import asdict, astuple
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, Flag, Flat, Json, Several, Workers, split, words
+from sortal.cli.options import Device, Flag, Flat, Json, Several, WatchTruth, Workers, split, words
 from sortal.cli.options import processes as torchrun
 from sortal.config import Overrides
 from sortal.system.progress import is_first
@@ -27,11 +27,16 @@ Examples:
   sortal benchmark --preset table3/cub/gcd --root data
   sortal benchmark --preset table2 --root data        all rows of a table
   sortal benchmark folder --root flowers --method gcd,uno --k auto
+  sortal benchmark folder --root flowers --method gcd,my_file.py:MyMethod
+  sortal benchmark folder --root flowers --set losses.temperature=0.3,1.0
   sortal benchmark presets
   sortal benchmark table benchmark --out tables
   sortal benchmark compare benchmark --reference gcd
 """
-METHOD_HELP = "One or more of sortal, gcd, kmeans, rankstats, simgcd and uno; sortal by default."
+METHOD_HELP = (
+    "One or more of sortal, gcd, kmeans, rankstats, simgcd, uno, legogcd, rlcd, debgcd and FILE.py:CLASS; sortal by "
+    "default."
+)
 PRESET_HELP = "Names of presets, or the start of several: table3/cub/gcd, table3/cub, table3."
 SEEDS = ("0", "1", "2")
 SEEDS_HELP = "One or more whole numbers, a run each: 0 1 2 or 0,1,2."
@@ -52,6 +57,7 @@ def run_benchmark(
     ] = SEEDS,
     overrides: Annotated[Overrides, Flat] = Overrides(),
     fast: Annotated[Flag, Parameter(help=FAST_HELP)] = False,
+    watch_truth: WatchTruth = False,
     out: Annotated[Path, Parameter(help="Folder of runs and records.")] = Path("benchmark"),
     processes: Annotated[int | None, Parameter(help="Number of runs in parallel; one per GPU by default.")] = None,
     device: Device = "auto",
@@ -79,7 +85,8 @@ def run_benchmark(
         from sortal.research.benchmark.sweep import sweep
 
         command = shlex.join(["sortal", *words.get()])
-        result = sweep(chosen, root, out=out, seeds=each, processes=processes, command=command, runtime=runtime)
+        how: Any = {"processes": processes, "watch_truth": watch_truth, "command": command, "runtime": runtime}
+        result = sweep(chosen, root, out=out, seeds=each, **how)
     if not is_first():
         return 0
     if json:

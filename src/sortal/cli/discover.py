@@ -3,10 +3,11 @@
 import re
 import shlex
 import sys
-from dataclasses import astuple
+from collections.abc import Mapping
+from dataclasses import astuple, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from cyclopts import Parameter
 
@@ -21,13 +22,14 @@ from sortal.cli.options import (
     Json,
     Labelled,
     TableOption,
+    WatchTruth,
     Workers,
     given,
     processes,
     source_of,
     spell,
 )
-from sortal.config import CLASSIFIERS, Discovery, Granularity, Reading
+from sortal.config import Discovery, Granularity, Reading, load_method, load_named_backbone, registered
 from sortal.errors import InputError, Remedy
 from sortal.system.progress import is_first, say
 from sortal.system.text import byte_sizes, duration, plain, plural
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from sortal.discovery.forecast import RunForecast as Forecast
     from sortal.runs.run import Run
 
+OptionGroup = TypeVar("OptionGroup", Discovery, Reading)
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
 DISCOVER_EXAMPLES = """\
 Examples:
@@ -48,6 +51,7 @@ Examples:
   sortal discover photos more_photos    several folders
   sortal discover photos-run            the images of a run, again
   sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
+  sortal discover photos --method my_file.py:MyMethod   a method of your own
 """
 DEMO_EXAMPLES = """\
 Examples:
@@ -58,6 +62,8 @@ Examples:
 """
 RUN_FOLDER_HELP = "Folder of the run; IMAGES-run in the current folder by default."
 FORCE_HELP = "Overwrite the run in the folder and take nothing from it, or write into a folder that is not empty."
+CONFIG_HELP = "Settings that are not given here: the run.json of a run, which repeats it, or a TOML file."
+TRACK_HELP = "Send the figures of each epoch to Weights & Biases or MLflow, if it is installed."
 YES_HELP = "Train again without asking, if settings of an earlier run have changed."
 NONE_HELD_OUT = "no labelled image, so confidence will not be calibrated; that takes about 100 labelled images"
 _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
@@ -68,6 +74,7 @@ def discover(
     *,
     labels: TableOption = None,
     out: Annotated[Path | None, Parameter(help=RUN_FOLDER_HELP)] = None,
+    config: Annotated[Path | None, Parameter(help=CONFIG_HELP)] = None,
     settings: Annotated[Discovery, Flat] = Discovery(),
     reading: Annotated[Reading, Flat] = Reading(),
     device: Device = "auto",
@@ -75,6 +82,8 @@ def discover(
     json: Json = False,
     yes: Annotated[Flag, Parameter(help=YES_HELP)] = False,
     force: Annotated[Flag, Parameter(help=FORCE_HELP)] = False,
+    watch_truth: WatchTruth = False,
+    track: Annotated[Literal["wandb", "mlflow"] | None, Parameter(help=TRACK_HELP)] = None,
     dry_run: DryRun = False,
 ) -> int:
     """Sort images into the classes you know and the ones nobody has named yet.
@@ -108,7 +117,19 @@ def discover(
 
         source = source_of(images)
         named = given(Discovery, Reading)
-        job = prepare(source, labels, out, settings, reading, given=named, runtime=runtime, force=force)
+        if "method" in named:
+            load_method(settings.method)
+        if "backbone" in named:
+            load_named_backbone(settings.backbone)
+        if config is not None:
+            from sortal.discovery.config_files import settings_in
+
+            in_file = settings_in(config, {*named, *(["labels"] if labels is not None else [])})
+            labels, named = in_file.pop("labels", labels), named | {*in_file}
+            settings, reading = _with(settings, in_file), _with(reading, in_file)
+        job = prepare(
+            source, labels, out, settings, reading, given=named, runtime=runtime, force=force, watch_truth=watch_truth
+        )
         asked = job.retraining is not None and not (yes or dry_run or job.agreed)
         if asked and not (_can_ask() and processes() == 1):
             ways = (Remedy("train again", yes=True), Remedy("see what it costs", dry_run=True), ANOTHER_FOLDER)
@@ -126,10 +147,19 @@ def discover(
     with printing.runtime(device=device, workers=workers) as runtime:
         from sortal.discovery.pipeline import carry_out
 
+        if track is not None and is_first():
+            from sortal.discovery.tracking import tracker
+
+            runtime = replace(runtime, on_epoch=tracker(track, job.place.name))
         found = carry_out(job.reporting_to(runtime))
     if is_first():
         printing.print_json(found.to_json()) if json else print_run(found)
     return 3 if found.quarantine and processes() == 1 else 0  # torchrun takes any other code for a crash
+
+
+def _with(record: OptionGroup, values: Mapping[str, Any]) -> OptionGroup:
+    """Return the record with those of the values that it has fields for."""
+    return replace(record, **{name: value for name, value in values.items() if hasattr(record, name)})
 
 
 def _can_ask() -> bool:
@@ -168,6 +198,8 @@ def print_forecast(p: "Forecast") -> None:
 
 
 def _classes(p: "Forecast") -> str:
+    if p.k == "own":
+        return "found by the method"
     if p.k != "auto":
         return f"k = {p.k}"
     return "estimated" if p.granularity == "usual" else f"estimated, {p.granularity} than usual"
@@ -178,7 +210,8 @@ def _training(p: "Forecast") -> str:
         return "none"
     views = "new views in every epoch" if p.views is None else f"{p.views} cached views per image"
     where = f"; {p.tokens}" if p.tokens is not None else ""
-    return f"{plural(p.epochs, 'epoch')}, {views}{where}"
+    more = f" and {p.counting_epochs} to count the classes" if p.counting_epochs else ""
+    return f"{plural(p.epochs, 'epoch')}{more}, {views}{where}"
 
 
 def print_run(run: "Run") -> None:
@@ -189,7 +222,8 @@ def print_run(run: "Run") -> None:
         asked = run.facts.settings.granularity
         first, second = (each for each in get_args(Granularity) if each != asked)
         again = shlex.join(("sortal", "discover", plain(run.folder), "--granularity", first))
-        how = "" if run.facts.settings.method in CLASSIFIERS else " without training"
+        of = registered(run.facts.settings.method)
+        how = "" if of is None or of.needs_k else " without training"
         print(f"Too coarse or too fine? {again} (or {second}) sorts again{how}.")
 
 

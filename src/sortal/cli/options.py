@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sortal.config import Auto, SettingsGroup
+from sortal.config import Auto, SettingsGroup, described, load_method, registration_of
 from sortal.errors import InputError
 
 Images = Annotated[list[Path], Parameter(help="A folder of images, or several.", negative="")]
@@ -23,6 +23,8 @@ Labelled = Annotated[float, Parameter(help="Fraction of the images of digits 0 t
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 DRY_RUN_HELP = "Only report the steps, the memory and disk they need, and how long they take."
 DryRun = Annotated[Flag, Parameter(help=DRY_RUN_HELP)]
+WATCH_HELP = "Write the accuracy after each epoch, by the truth where it is known, to watched.jsonl in the run."
+WatchTruth = Annotated[Flag, Parameter(help=WATCH_HELP)]
 Json = Annotated[Flag, Parameter(help="Write the result as JSON.")]
 CountOption = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Parameter(help="Device to compute on.")]
@@ -48,6 +50,17 @@ def given(*records: type[SettingsGroup]) -> set[str]:
     options = {word.partition("=")[0] for word in words.get()}
     names = {each.name for record in records for each in fields(record)}
     return {name for name in names if f"--{name.replace('_', '-')}" in options}
+
+
+def settings_of_methods() -> str:
+    """Describe the settings of the methods that the command line names, one a line; empty if it names none."""
+    found, tokens = [], words.get()
+    for token, after in zip(tokens, (*tokens[1:], ""), strict=True):
+        option, _, value = token.partition("=")
+        for reference in split([value or after]) if option == "--method" else ():
+            of = registration_of(load_method(reference))
+            found += [f"Settings of {of.title}, for --set NAME=VALUE:", *(f"  {line}" for line in described(of.losses))]
+    return "\n".join(found)
 
 
 def source_of(images: Sequence[Path]) -> Path | Sequence[Path]:

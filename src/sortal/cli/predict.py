@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from sortal.cli import printing
 from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Workers, source_of
+from sortal.config import load_named_backbone
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
 from sortal.system.publishing import holding, publishing
@@ -38,6 +39,7 @@ UPDATE_HELP = (
 )
 CSV_HELP = "File to write the table to, a row per image; - is standard output."
 MAX_PIXELS_HELP = "Leave out images with more pixels; as in the run by default."
+OWN_BACKBONE_HELP = "The backbone of the run, if it is your own, FILE.py:NAME: code is loaded only where you name it."
 ANOTHER_FILE = Remedy("choose another file", csv=...)
 STDOUT = Path("-")
 
@@ -49,6 +51,7 @@ def predict(
     csv: Annotated[Path | None, Parameter(allow_leading_hyphen=True, help=CSV_HELP)] = None,
     update: Annotated[Flag, Parameter(help=UPDATE_HELP)] = False,
     max_pixels: Annotated[int | None, Parameter(help=MAX_PIXELS_HELP)] = None,
+    backbone: Annotated[str | None, Parameter(help=OWN_BACKBONE_HELP)] = None,
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
@@ -69,6 +72,8 @@ def predict(
             "Standard output takes the table or JSON, not both. Give the table a file, or leave out --json."
         )
     since, source = perf_counter(), source_of(images)
+    if backbone is not None:
+        load_named_backbone(backbone)
     if dry_run:
         if csv is not None and csv != STDOUT:
             _check_table(csv, run, force)

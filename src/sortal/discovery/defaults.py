@@ -3,7 +3,22 @@
 from dataclasses import replace
 
 from sortal import config
-from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, VIEWS, Discovery, Losses, Recipe, Training
+from sortal.config import (
+    AUTO,
+    BACKBONE,
+    CONVNET,
+    OWN_K,
+    SMALLER,
+    VIEWS,
+    Discovery,
+    Losses,
+    Recipe,
+    Registration,
+    Rounds,
+    Training,
+    changed,
+    registration_of,
+)
 from sortal.system.text import plural
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
@@ -13,43 +28,56 @@ VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (20, 100), 60_000  # the fewest a
 FEW_IMAGES = 2000  # below which training takes fewer epochs
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES: dict[str, Losses] = {
+    "debgcd": config.Debiasing(temperature=0.3, hidden=256),
     "gcd": config.TINY_CONTRAST,
+    "legogcd": config.Retention(temperature=0.3, hidden=256),
     "simgcd": config.TINY_DISTILLATION,
     "sortal": config.TINY_ROUNDS,
 }
 
 
 def resolved(settings: Discovery, *, on_gpu: bool) -> Discovery:
-    """Choose the backbone where it is "auto"; weights that were given are for the paper's."""
+    """Choose the backbone where it is "auto", and leave k to a method that finds it.
+
+    Weights that were given are for the paper's backbone.
+    """
+    if settings.k == AUTO and settings.granularity == "usual" and registration_of(settings.method).finds_k:
+        settings = replace(settings, k=OWN_K)
     if settings.backbone != AUTO:
         return settings
     return replace(settings, backbone=BACKBONE if on_gpu or settings.weights is not None else SMALLER)
 
 
+def trained_blocks(settings: Discovery) -> int | None:
+    """Return how many of the last blocks are trained; None for what is usual for the backbone."""
+    return registration_of(settings.method).trained if settings.trained == AUTO else settings.trained
+
+
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
     """Resolve settings to a recipe, with every "auto" decided except that of views."""
-    method = settings.method
-    losses: dict[str, Losses] = {name: default() for name, default in config.LOSSES.items()}
+    of = registration_of(settings.method)
+    losses = of.usual_losses()
     if settings.backbone == CONVNET:
-        losses |= TINY_LOSSES
-    return Recipe(
-        method=method,
-        training=_training(settings, n_images, on_gpu),
-        losses=losses.get(method),
-        clustering="head" if method in config.CLASSIFIERS else "semi-supervised",
-        estimate_on="learned" if method in ("gcd", "sortal") else "raw",
-        neighbours=SMOOTHING_NEIGHBOURS if method == "sortal" else 0,
+        losses = TINY_LOSSES.get(of.name, losses)
+    recipe = Recipe(
+        method=of.name,
+        training=_training(settings, of, n_images, on_gpu),
+        losses=losses,
+        clustering=of.clustering,
+        estimate_on="raw" if of.needs_k or of.learner is None else "learned",
+        neighbours=SMOOTHING_NEIGHBOURS if isinstance(losses, Rounds) else 0,
     )
+    return changed(recipe, settings.set)
 
 
-def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
-    usual = replace(config.TRAININGS[settings.method], **config.ROBUST)
+def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool) -> Training:
+    usual = replace(of.training, **config.ROBUST)
     if settings.backbone == CONVNET:
         usual = replace(usual, **config.TINY_SETTINGS)
     elif not on_gpu:
         fewest, most = EPOCHS_ON_CPU
         usual = replace(usual, epochs=min(max(STEPS_ON_CPU // max(n_images, 1), fewest), most), views=VIEWS_ON_CPU)
-    elif settings.method != "sortal":
+    elif of.losses is not Rounds:
         usual = replace(usual, epochs=EPOCHS if n_images >= FEW_IMAGES else FEWER_EPOCHS)
     return replace(
         usual,
@@ -62,7 +90,8 @@ def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
 
 def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: int, on_gpu: bool) -> list[str]:
     """Report the defaults that were chosen, and suggest settings that may suit better."""
-    found, trains, training = [], settings.method != "kmeans", recipe.training
+    of, training = registration_of(recipe.method), recipe.training
+    found, trains = list[str](), of.learner is not None
     chosen = trains and settings.epochs == AUTO and settings.backbone != CONVNET
     if chosen and not on_gpu and settings.views == AUTO:
         short = f"{plural(training.epochs, 'epoch')} on {training.views} views of each image"
@@ -70,7 +99,7 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
             f"Without a GPU, training is short: {short}. More may sort better; {EPOCHS_ON_CPU[1]} epochs on {VIEWS} "
             "views take about four times as long."
         )
-    elif chosen and on_gpu and settings.method != "sortal":
+    elif chosen and on_gpu and of.losses is not Rounds:
         few = f"for fewer than {FEW_IMAGES:,} images (the paper: {EPOCHS})"
         why = "as in the paper" if training.epochs == EPOCHS else few
         found.append(f"Training for {plural(training.epochs, 'epoch')}, {why}.")

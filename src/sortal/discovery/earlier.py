@@ -10,14 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from sortal.config import AUTO, CLASSIFIERS, Discovery, Reading
+from sortal.config import AUTO, Discovery, Reading, registration_of
 from sortal.images.image_set import ImageSet
 from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts, Update
 from sortal.runs.run import Run
 from sortal.system.text import duration, setting
 
-CHANGE_TRAINING = ("method", "backbone", "weights", "epochs", "lr", "views", "seed", "held_out", "learn_on")
+CHANGE_TRAINING = (
+    "method",
+    "backbone",
+    "weights",
+    "epochs",
+    "lr",
+    "views",
+    "trained",
+    "set",
+    "seed",
+    "held_out",
+    "learn_on",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +128,10 @@ def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet
 
 def retraining(facts: RunFacts, settings: Discovery) -> str | None:
     """Describe the changed settings that require training again, and how long it took before; None without any."""
-    if settings.method == "kmeans" or settings.epochs == 0:
+    of = registration_of(settings.method)
+    if of.learner is None or settings.epochs == 0:
         return None
-    names = (*CHANGE_TRAINING, "k", "granularity") if settings.method in CLASSIFIERS else CHANGE_TRAINING
+    names = (*CHANGE_TRAINING, "k", "granularity") if of.needs_k else CHANGE_TRAINING
     pairs = ((name, getattr(facts.settings, name), getattr(settings, name)) for name in names)
     changes = [f"{name} ({setting(old)}, now {setting(new)})" for name, old, new in pairs if old != new]
     if not changes:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, Granularity, MethodName, Rounds, Training
+from sortal.config import AUTO, CONVNET, VIEWS, Discovery, Granularity, Rounds, Training, is_reference
 from sortal.discovery import defaults, stages
 from sortal.discovery.grouping.counting import hidden_classes
 from sortal.discovery.grouping.rounds import epochs_of_rounds
@@ -90,11 +90,12 @@ class RunForecast(Forecast):
     unlabelled: int
     classes: int  # known ones
     held_out: int  # labelled images reserved for calibration
-    k: int | Auto
+    k: int | Literal["auto", "own"]
     granularity: Granularity
-    method: MethodName
+    method: str
     weights: str
     epochs: int
+    counting_epochs: int  # before these, to learn features that classes are counted on
     views: int | None  # cached views of an image; None for new views in every epoch
     tokens: TokenPlan | None  # the size and place of the cached views
     memory: int  # at the peak, without that of a GPU
@@ -114,6 +115,7 @@ class Work:
     steps: float  # of training
     through_trunk: int  # views, while training
     counts: int  # times that categories are counted between rounds of training
+    pilot: bool  # whether there is a round of training to count on
     kept: bool  # whether the trunk's tokens are kept between rounds, so that features are nearly free
     on_gpu: bool
 
@@ -133,7 +135,8 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
     views, tokens = _planned_views(job, backbone, training, notes)
     known, k = job.images.known, _expected_k(job)
     method = make(recipe, backbone, k=k, known=known.tolist()) if recipe.learns else None
-    work = _work(job, backbone, training, views, k, rest=len(whole.images) - n)
+    rounds = _rounds(job, training)
+    work = _work(job, backbone, training, rounds, views, k, rest=len(whole.images) - n)
     measured = measure(
         job.images,
         backbone.to(job.device),
@@ -155,6 +158,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         weights=backbone.source,
         device=name_of(job.device),
         epochs=training.epochs,
+        counting_epochs=rounds[1],
         views=views,
         tokens=tokens,
         memory=memory(work, measured, tokens),
@@ -209,9 +213,11 @@ def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
     Weights that the run could not download are an error, as they would be then.
     """
     name = settings.backbone
-    given = settings.weights is not None or name == CONVNET or path_of_saved(name) is not None
+    given = settings.weights is not None or name == CONVNET or is_reference(name) or path_of_saved(name) is not None
     if given or hub.cached(*hub_file(name)) is not None:
-        return load_backbone(name, weights=settings.weights, seed=settings.seed)
+        return load_backbone(
+            name, weights=settings.weights, trained=defaults.trained_blocks(settings), seed=settings.seed
+        )
     hub.check_reachable(name, *hub_file(name))
     notes.append(f"The weights of {name} are not on this machine; the run downloads them first.")
     backbone = load_without_weights(name)
@@ -242,11 +248,19 @@ def _expected_k(job: Job) -> int:
     return min(2 * known if known > 1 else USUAL_CLASSES, known + int(job.images.unlabelled.sum()))
 
 
-def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k: int, *, rest: int) -> Work:
-    n, losses, counts, epochs = len(job.images), job.recipe.losses, 0, training.epochs
-    if isinstance(losses, Rounds) and (tries := (planned := epochs_of_rounds(losses, epochs)).tries):
-        counts = 1 + tries
-        epochs += planned.contrast if len(hidden_classes(job.images, training.seed)) else 0
+def _rounds(job: Job, training: Training) -> tuple[int, int]:
+    """Return how many classifiers are tried, and the epochs of learning to count, which the recipe does not include."""
+    losses = job.recipe.losses
+    if not isinstance(losses, Rounds) or not (planned := epochs_of_rounds(losses, training.epochs)).tries:
+        return 0, 0
+    return planned.tries, planned.contrast if len(hidden_classes(job.images, training.seed)) else 0
+
+
+def _work(
+    job: Job, backbone: Backbone, training: Training, rounds: tuple[int, int], views: int | None, k: int, *, rest: int
+) -> Work:
+    n, (tries, pilot) = len(job.images), rounds
+    epochs, counts = training.epochs + pilot, tries and 1 + tries
     steps, batch = max(n // training.batch_size, 1), 2 * training.batch_size  # of an epoch, and views of a step
     through_trunk = 0
     if backbone.has_trunk and training.epochs:  # views to learn from, and images whose health is measured
@@ -261,6 +275,7 @@ def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k
         steps=epochs * (steps + FORWARD * min(n, PROBED_IMAGES) / batch),  # health after each epoch
         through_trunk=through_trunk,
         counts=counts,
+        pilot=pilot > 0,
         kept=counts > 0 and backbone.has_trunk and _tokens_fit(job, backbone),
         on_gpu=job.on_gpu,
     )
@@ -294,7 +309,7 @@ def memory(work: Work, measured: Measurements, tokens: TokenPlan | None) -> int:
 
 def disk(work: Work, measured: Measurements, model: int, tokens: TokenPlan | None) -> int:
     """Return the peak size of the run's folder, while it holds cached tokens; `model` are the bytes of each round."""
-    rounds, row = 1 + work.counts, FEATURE_BYTES * work.width
+    rounds, row = 1 + work.counts + work.pilot, FEATURE_BYTES * work.width
     pixels = round(work.learned * measured.stored)
     features = (rounds + 1) * work.learned * row + 2 * work.rest * row  # in the cache and in the run
     page = min(pixels, report.LARGEST_REPORT)  # its thumbnails are smaller than the pixels
@@ -319,7 +334,8 @@ def seconds(order: Sequence[str], work: Work, measured: Measurements) -> dict[st
         "learn": work.through_trunk * measured.view
         + work.steps * measured.step
         + (raw if work.counts else 0.0)
-        + work.counts * (again + 2 * (k + clusters)),
+        + work.counts * (again + 2 * (k + clusters))
+        + work.pilot * again,
         "features": again,
         "k": work.estimates_k * k + (raw if order.index("k") < order.index("learn") else 0.0),
         "clusters": work.clusters * (2 + work.counts) * clusters,

@@ -13,10 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, Recipe
-from sortal.discovery.defaults import recipe_for, resolved
+from sortal.config import (
+    AUTO,
+    BACKBONE,
+    CONVNET,
+    OWN_K,
+    SMALLER,
+    Discovery,
+    Reading,
+    Recipe,
+    registered,
+    registration_of,
+)
+from sortal.discovery.defaults import recipe_for, resolved, trained_blocks
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, with_added
-from sortal.errors import InputError, Remedy, listing
+from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.images.folders import are_folders, common_folder, unread_pictures
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
@@ -63,6 +74,7 @@ class Job:
     recipe: Recipe  # how the settings are carried out on these images
     place: Path
     force: bool = False  # whether a run in `place` may be overwritten
+    watch_truth: bool = False  # whether accuracy by the truth is written down after each epoch
     earlier: EarlierRun = NO_RUN
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
     runtime: Runtime
@@ -91,11 +103,16 @@ class Job:
     @property
     def agreed(self) -> bool:
         """Whether a person has agreed to train again with these settings, so that resuming needs no confirmation."""
-        return bool(cache.load(self.cache / AGREED) == asdict(self.settings))
+        return bool(cache.load(self.cache / AGREED) == _plain(self.settings))
 
     def agree(self) -> None:
         """Remember that a person has agreed to train again."""
-        cache.save(self.cache / AGREED, asdict(self.settings))
+        cache.save(self.cache / AGREED, _plain(self.settings))
+
+    @property
+    def trained(self) -> int | None:
+        """The number of last blocks to train; None for what is usual for the backbone."""
+        return trained_blocks(self.settings)
 
     @property
     def on_gpu(self) -> bool:
@@ -109,6 +126,11 @@ class Job:
         return ("pixels", "learn", "features", "k", "clusters")
 
 
+def _plain(settings: Discovery) -> dict[str, Any]:
+    """Return settings as JSON has them."""
+    return asdict(settings) | {"set": list(settings.set)}
+
+
 def prepare(
     images: Source,
     labels: str | os.PathLike[str] | None,
@@ -119,6 +141,7 @@ def prepare(
     given: Collection[str] = (),
     runtime: Runtime,
     force: bool,
+    watch_truth: bool = False,
 ) -> Job:
     """Read the images, and refuse a job that would fail, before any work is done.
 
@@ -149,6 +172,7 @@ def prepare(
         recipe=recipe_for(settings, min(settings.learn_on or n, n), on_gpu=on_gpu),
         place=place,
         force=force,
+        watch_truth=watch_truth,
         earlier=found.earlier,
         runtime=processes.runtime(runtime),
         processes=processes,
@@ -199,6 +223,7 @@ def _find(
             Remedy("let k be estimated", k=AUTO),
             Remedy("give another k alone"),
         )
+    _check_method(wanted, facts)
     if not isinstance(images, ImageSet):
         source = images if folders_in(images) == folders else folders  # errors name it as it was given
         images = read_images(source, labels=wanted.labels, need_labels=False, **asdict(wanted.reading))
@@ -216,6 +241,20 @@ def _find(
     for text in (*notes, *unread_pictures(images.ignored)):
         runtime.note(text)
     return _Found(images, folders, wanted, earlier)
+
+
+def _check_method(wanted: Wanted, facts: RunFacts | None) -> None:
+    """Refuse a method that is unknown, or that an earlier run had and that is not loaded."""
+    method = wanted.settings.method
+    if facts is not None and method == facts.settings.method and registered(method) is None:
+        raise InputError(
+            f"The method of this run, {quoted(method)}, is not loaded, and Sortal loads code only where you name it.",
+            Remedy("name it", method=method),
+        )
+    of, k = registration_of(method), wanted.settings.k
+    recipe_for(wanted.settings, 1, on_gpu=False)  # refuses settings that the method does not have
+    if k == OWN_K and not of.finds_k:
+        raise InputError(f"k must be a number or 'auto' for {of.name}, which does not find it itself, got 'own'.")
 
 
 def _origin(images: Source, found: _Found, place: Path) -> Origin:
@@ -278,8 +317,8 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
             f"Some images must be unlabelled, got {plural(len(images), 'image')}, all labelled. Put unlabelled images "
             "into a folder named unlabelled, or leave their label empty in the table."
         )
-    if settings.k == AUTO:
-        if settings.k_max < known:
+    if isinstance(settings.k, str):
+        if settings.k == AUTO and settings.k_max < known:
             raise InputError(f"k_max must be at least {known} (the labelled classes), got {settings.k_max}.")
     elif not known <= settings.k <= known + unlabelled:
         raise InputError(
@@ -342,7 +381,9 @@ def _command(images: Source, folders: tuple[str, ...], wanted: Wanted, place: Pa
     defaults: dict[str, Any] = {"out": None, "labels": None, **asdict(Discovery()), **asdict(Reading())}
     wishes = {"labels": wanted.labels, **asdict(wanted.settings), **asdict(wanted.reading)}
     for name, value in {"out": place, **wishes}.items():
-        if value != defaults[name]:
+        if name == "set":
+            words += [word for each in value for word in ("--set", each)]
+        elif value != defaults[name]:
             option, text = f"--{name.replace('_', '-')}", str(value)
             words += [f"{option}={text}"] if text.startswith("-") else [option, text]
     return shlex.join(words)

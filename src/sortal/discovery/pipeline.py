@@ -12,8 +12,9 @@ from textwrap import indent
 from typing import Any
 
 from sortal.clustering.tsne import mapper
-from sortal.config import Discovery, Reading, Rounds, describe, from_keywords
+from sortal.config import Discovery, Reading, Rounds, describe, from_keywords, load_method, load_named_backbone
 from sortal.discovery import defaults
+from sortal.discovery.config_files import settings_in
 from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, check_output_folder, check_sortable, prepare
 from sortal.discovery.reviewing.advice import compare
 from sortal.discovery.sampling import check_room, learned_part
@@ -40,7 +41,9 @@ def discover(
     *,
     labels: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
+    config: str | os.PathLike[str] | None = None,
     force: bool = False,
+    watch_truth: bool = False,
     progress: bool = True,
     runtime: Runtime = Runtime(),
     **settings: Any,
@@ -51,7 +54,9 @@ def discover(
     `labels` is a table of labels for folders. The run is written to the folder `out`, by default IMAGES-run in the
     current folder. Calling it again resumes an interrupted run, or recomputes whatever other settings change: settings
     that are not given come from the run in `out`, and images that were added to it take part. `force` overwrites that
-    run, whatever it is of, and takes nothing from it. `progress` shows what is being done, and `runtime` has the device
+    run, whatever it is of, and takes nothing from it. `config` is a file of settings: the run.json of a run, which
+    repeats it, or TOML. `watch_truth` writes the accuracy of each epoch by the truth, where it is known, to
+    watched.jsonl, which nothing else reads. `progress` shows what is being done, and `runtime` has the device
     and the processes that read images.
 
         run = sortal.discover("photos", labels="labels.csv", k=40)
@@ -60,9 +65,18 @@ def discover(
     """
     for name in settings.keys() & {field.name for field in fields(Runtime)}:
         raise InputError(f"{name!r} is not a setting. Pass runtime=Runtime({name}=...).")
+    if "method" in settings:
+        settings["method"] = load_method(settings["method"])
+    if "backbone" in settings:
+        settings["backbone"] = load_named_backbone(settings["backbone"])
+    if config is not None:
+        found = settings_in(config, {*settings, *(["labels"] if labels is not None else [])})
+        labels, settings = found.pop("labels", labels), {**found, **settings}
     how, reading = from_keywords(settings, Discovery, Reading)
     with shown(runtime, wanted=progress) as runtime:
-        job = prepare(images, labels, out, how, reading, given=settings, runtime=runtime, force=force)
+        job = prepare(
+            images, labels, out, how, reading, given=settings, runtime=runtime, force=force, watch_truth=watch_truth
+        )
         if job.retraining:
             job.runtime.note(job.retraining)
         return carry_out(job)
@@ -79,7 +93,8 @@ def carry_out(job: Job) -> Run:
     settings, processes = job.settings, job.processes
     start(job.device)
     job.runtime.progress("Loading the network", 0, 0)
-    backbone = processes.in_turn(lambda: load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed))
+    given: Any = {"weights": settings.weights, "trained": job.trained, "seed": settings.seed}
+    backbone = processes.in_turn(lambda: load_backbone(settings.backbone, **given))
     with lock_folder(job.place if processes.is_first else None):
         processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.clustering.tsne import mapper
+from sortal.config import load_named_backbone
 from sortal.discovery import results
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import folders_in
@@ -20,6 +21,7 @@ from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.folders import common_folder
+from sortal.images.moments import Moments
 from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.registry import load_backbone
@@ -79,6 +81,7 @@ def predict(
     *,
     update: bool = False,
     max_pixels: int | None = None,
+    backbone: Any = None,
     progress: bool = True,
     runtime: Runtime = Runtime(),
 ) -> Prediction:
@@ -89,6 +92,7 @@ def predict(
     `update`: add the images to the run. Categories keep their ids, their centres move, and images far from every centre
         are grouped as candidates for new categories. Images that the run already contains are not added again.
     `max_pixels`: leave out images with more pixels; by default as in the run.
+    `backbone`: that of the run, if it is your own, as `discover` got it: its code is loaded only where you name it.
     `progress`: show what is being done.
     `runtime`: the device, and the processes that read images.
 
@@ -96,6 +100,8 @@ def predict(
     >>> found.run.names[found.assignments.category_id[0]]  # doctest: +SKIP
     'oak'
     """
+    if backbone is not None:
+        load_named_backbone(backbone)
     with shown(runtime, wanted=progress) as runtime:
         found = run if isinstance(run, Run) else load_run(run)
         return _predict(found, images, update, max_pixels, runtime)
@@ -120,7 +126,8 @@ def _predict(
         read, store = select_readable(read, store)
         backbone, precision = load_backbone(str(found.folder / f"{MODEL}.json")), found.facts.precision
         x = extract(backbone, store, normalise=True, folder=found.cache, precision=precision, runtime=runtime)
-        apart = apartness(x, alone(runtime.device), reference=found.features)
+        once = Moments.grouped(found.assignments.group).means(found.features)
+        apart = apartness(x, alone(runtime.device), reference=once)
         blank = replace(unassigned(read, store.digests, folder=len(found.facts.images)), apart=apart)
         new = assess(blank, x, found.categories, found.centres, found.confidence, found.head, reassign=True)
         if not update:

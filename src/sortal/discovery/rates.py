@@ -25,7 +25,8 @@ from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.learning.methods import Method
-from sortal.learning.step import WARM, Optimiser, TrainingStep
+from sortal.learning.optimiser import Optimiser
+from sortal.learning.step import WARM, TrainingStep
 from sortal.learning.views import centre_crop_batches
 from sortal.system.device import choose_compute
 from sortal.system.progress import Runtime
@@ -120,8 +121,10 @@ def measure_step(job: Job, method: Method) -> float:
     weights = {name: value for name, value in method.named_parameters() if value.requires_grad}
     optimiser = Optimiser(weights, lr=1e-9, momentum=training.momentum, clip=training.clip)  # too slow to diverge
     step = TrainingStep(job.processes, method, compute, optimiser, training.chunks)
-    numbers = torch.arange(training.batch_size, device=device).repeat(2)
+    numbers = torch.arange(training.batch_size, device=device).repeat(method.views)
     labels = torch.where(numbers % 2 == 0, int(known[0]) if len(known) else -1, -1)
+    method.prepare(labels[: training.batch_size])
+    method.to(device)
     tokens = torch.randn(len(numbers), *token_cache.token_shape(method.backbone), device=device).to(torch.bfloat16)
     progress = torch.tensor(0.0, device=device)
 

@@ -34,16 +34,16 @@ ADDED_AT_ONCE = 2**14  # images
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Clusters:
-    """Images in clusters; the first clusters are the known classes."""
+    """Moments of images in clusters; the first clusters are the known classes."""
 
-    of: NDArray[np.int64]  # (n,)
+    of: NDArray[np.int64]  # (m,)
     centres: Features  # (k, d)
     k: KChoice
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
-    agreement: Floats | None = None  # (n,) with repeated clustering, where it can be repeated
+    agreement: Floats | None = None  # (m,) with repeated clustering, where it can be repeated
     overlap: Floats | None = None  # (k,) with clusters of other training runs, where there were any
-    apart: Floats  # (n,) how far each image is from similar ones
-    moments: Moments | None = None  # of the images; None if each is its own
+    apart: Floats  # (m,) how far each is from similar ones
+    moments: Moments
 
 
 def gather(
@@ -60,19 +60,21 @@ def gather(
 ) -> tuple[Run, list[str]]:
     """Build the run: labelled images, also those `held` out (n,), are in their class, all others in their cluster.
 
+    Centres, spreads and calibration are those of moments with features x (m, d), so the images of a moment share them.
     What people decided about the earlier run is carried over; also return the names of categories that were lost.
     """
-    before = job.earlier.reviewed
+    before, moments = job.earlier.reviewed, clusters.moments
     categories, own = _categories(images, clusters)
+    features = moments.of_images(x)
     review = EarlierReview(before, contents_of(contents))
     categories, lost = review.named(categories, own)
-    placed = review.kept_away(own, categories, x, clusters.centres)
+    placed = review.kept_away(own, categories, features, clusters.centres)
     confidence = calibrate(
         x,
         clusters.centres,
         clusters.of,
-        held_out=held,
-        truth=own,
+        held_out=moments.any(held),
+        truth=own[moments.first],
         unsure_below=job.settings.unsure_below,
         agreement=clusters.agreement,
         overlap=clusters.overlap,
@@ -80,18 +82,17 @@ def gather(
     )
     confidence = replace(confidence, other_above=OTHER_ABOVE)
     blank = named_at_source(job, images, unassigned(images, contents))
-    if clusters.moments is not None:
-        blank = replace(blank, group=clusters.moments.of)
     suggested = np.where(doubted.suggested < 0, -1, np.searchsorted(images.known, doubted.suggested))
     assignments = replace(
         blank,
         category_id=ids_of(categories, placed),
+        group=moments.of,
         reviewed=review.states,
-        apart=clusters.apart,
+        apart=clusters.apart[moments.of],
         doubt=doubted.doubt,
         suggested_id=ids_of(categories, suggested),
     )
-    hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x))
+    hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(features))
     next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
     run = build_run(
         folder=job.place,
@@ -100,7 +101,7 @@ def gather(
         categories=categories,
         k=clusters.k,
         confidence=confidence,
-        features=x,
+        features=features,
         centres=clusters.centres,
         head=clusters.head,
         quarantine=quarantine,
@@ -173,8 +174,8 @@ def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, .
     sizes = np.bincount(clusters.of, minlength=len(clusters.centres))
     categories = outline([images.classes[i] for i in images.known], sizes.tolist())
     moments = clusters.moments
-    labels = images.labels if moments is None else moments.labels(images.labels)[moments.of]
-    return categories, np.where(labels >= 0, np.searchsorted(images.known, labels), clusters.of)
+    labels = moments.labels(images.labels)
+    return categories, np.where(labels >= 0, np.searchsorted(images.known, labels), clusters.of)[moments.of]
 
 
 def add_to_means(

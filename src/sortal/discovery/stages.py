@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.config import Rounds
+from sortal.config import OWN_K, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.bursts import describe_bursts, find_moments
@@ -17,11 +17,13 @@ from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_
 from sortal.discovery.grouping.granularity import granular_k
 from sortal.discovery.grouping.label_doubt import VERY_DOUBTFUL, Doubts, doubts, untrusted
 from sortal.discovery.grouping.outliers import apartness
+from sortal.discovery.grouping.own_clusters import cluster_by_method
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.label_splits import held_out, set_aside
 from sortal.discovery.results import Clusters
+from sortal.discovery.watching import WATCHED, watching, without_truth
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
@@ -42,7 +44,7 @@ from sortal.runs.facts import KChoice
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system import cache
 from sortal.system.files import write_atomically
-from sortal.system.open_folder import make_folder
+from sortal.system.open_folder import CACHE, make_folder, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import read_regular
 from sortal.system.resources import free_disk
@@ -116,18 +118,19 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         if learned.summary:
             stages.note(learned.summary)
     with stages.stage("features", "Computing features") as runtime:
-        x = compute(runtime)
-        rows = rows_of(job, moments.means(x))
-    if k is None:
+        rows = rows_of(job, features(runtime))
+    if k is None and job.settings.k != OWN_K:
         with stages.stage("k", "Estimating the number of classes") as runtime:
             k = granular_k(job, rows, inputs.counted, runtime, stages.note, counted=learned.counted)
     with stages.stage("clusters", "Clustering") as runtime:
         clusters = _clusters(job, rows, inputs, k, learned, runtime)
+        if k is not None and clusters.k.k != k.k:
+            stages.note(f"The method was to find {k.k:,} categories, and found {clusters.k.k:,}.")
     if not job.processes.is_first:
         return None
     images, contents = inputs.images, inputs.store.digests
     run, lost = results.gather(
-        job, backbone, learned.trained, images, contents, inputs.held, doubted, x, clusters, pixels.quarantine
+        job, backbone, learned.trained, images, contents, inputs.held, doubted, rows.x, clusters, pixels.quarantine
     )
     if lost:
         stages.note(f"No category resembles {listing(lost)} of the earlier run, none of whose images was confirmed.")
@@ -146,6 +149,7 @@ class _Inputs:
     settled: NDArray[np.bool_]  # (n,) those that people have decided on
     counted: ImageSet  # an image of each moment, without labels that are held out, set aside or very doubtful
     to_learn: ImageSet  # all images with these labels, and validation images where training selects an epoch by them
+    truth: NDArray[np.int64]  # of `to_learn`, which has none itself, like `counted`: nothing that learns may see it
     pixels_to_learn: PixelStore
 
 
@@ -161,16 +165,16 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     of, rows, by_content = moments.of, moments.first, content_order(images, store)
     order = moments.in_order(by_content)
     labelled = replace(images, labels=moments.labels(images.labels)[of]).select(rows)
-    untouched = np.bincount(of[talked_about[to_sort]], minlength=len(moments)) == 0
-    held = held_out(labelled, order, job.settings, untouched)[of] & images.labelled
+    held = held_out(labelled, order, job.settings, ~moments.any(talked_about[to_sort]))[of] & images.labelled
     aside = set_aside(images, confirmed[to_sort], by_content, job.settings.seed)
     labels = moments.labels(np.where(held | aside, -1, images.labels))
-    shown = replace(images, labels=labels[of])
-    to_learn, pixels_to_learn = shown, store
+    shown = replace(without_truth(images), labels=labels[of])
+    to_learn, pixels_to_learn, truth = shown, store, images.truth
     if job.recipe.select:
         labels = everything.labels.copy()
         labels[to_sort] = shown.labels
-        to_learn, pixels_to_learn = replace(everything, labels=labels), pixels
+        to_learn, pixels_to_learn = replace(without_truth(everything), labels=labels), pixels
+        truth = everything.truth
     return _Inputs(
         images=images,
         store=store,
@@ -180,11 +184,9 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
         counted=shown.select(rows),
         settled=settled[to_sort],
         to_learn=to_learn,
+        truth=truth,
         pixels_to_learn=pixels_to_learn,
     )
-
-
-# Parts of the stages
 
 
 def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, PixelStore]:
@@ -237,8 +239,8 @@ def _without_doubtful(
     doubtful = np.where(inputs.settled, 0.0, found.doubt)
     learned = inputs.to_learn.labels
     left_out = untrusted(np.where(labels >= 0, learned, -1), doubtful)
-    lost = np.bincount(moments.of[left_out], minlength=len(moments)) > 0  # with all images of the moment
-    to_learn = replace(inputs.to_learn, labels=np.where(lost[moments.of], -1, learned))
+    lost = moments.any(left_out)[moments.of]
+    to_learn = replace(inputs.to_learn, labels=np.where(lost, -1, learned))
     held = inputs.held & (doubtful <= VERY_DOUBTFUL)
     return replace(inputs, held=held, counted=to_learn.select(moments.first), to_learn=to_learn), found
 
@@ -280,6 +282,9 @@ def _learn(
     if not recipe.learns:
         return LearningResult()
     budget = token_budget(job)
+    if job.watch_truth and job.processes.is_first:
+        watch = watching(inputs.truth, _watched(job), seed=recipe.training.seed, then=runtime.on_epoch)
+        runtime = replace(runtime, on_epoch=watch)
     if isinstance(recipe.losses, Rounds):
         initial = _initial(backbone)
         found = rounds.learn(
@@ -297,17 +302,26 @@ def _learn(
     trained = train(
         method, images, store, recipe.training, folder=folder, processes=job.processes, budget=budget, runtime=runtime
     )
-    head = method.classifier()
+    head = method.classifier() if recipe.clustering == "head" else None
     return LearningResult(trained=trained, folders=(folder,), head=None if head is None else head.float().cpu().numpy())
 
 
-def _clusters(job: Job, rows: Rows, inputs: _Inputs, k: KChoice, learned: LearningResult, runtime: Runtime) -> Clusters:
+def _clusters(
+    job: Job, rows: Rows, inputs: _Inputs, k: KChoice | None, learned: LearningResult, runtime: Runtime
+) -> Clusters:
     """Cluster the images, and see which clusters are found again: in halves of the images, and by other networks."""
     times, shown, moments = 2 + len(learned.earlier), inputs.counted, inputs.moments
     runtime.progress("Clustering", 0, times)
-    of, centres = cluster(job, rows, shown, k.k, learned.head)
+    if job.recipe.clustering == "own":
+        of, centres = cluster_by_method(job, rows, shown, None if k is None else k.k)
+        found = KChoice(k=len(centres), estimated=True, known=len(shown.known), method=OWN_K)
+        k = found if k is None else replace(k, k=len(centres))
+    else:
+        assert k is not None
+        of, centres = cluster(job, rows, shown, k.k, learned.head)
     runtime.progress("Clustering", 1, times)
-    agreement = None if learned.head is not None else repeat(job, rows, shown, inputs.order, of, k.k)
+    by_kmeans = learned.head is None and job.recipe.clustering != "own"
+    agreement = repeat(job, rows, shown, inputs.order, of, k.k) if by_kmeans else None
     others = []
     for done, each in enumerate(learned.earlier, start=2):
         runtime.progress("Clustering", done, times)
@@ -315,14 +329,14 @@ def _clusters(job: Job, rows: Rows, inputs: _Inputs, k: KChoice, learned: Learni
     free = shown.unlabelled
     overlap = overlaps(of[free], [each[free] for each in others], k.k) if others else None
     return Clusters(
-        of=of[moments.of],
+        of=of,
         centres=centres,
         k=k,
         head=learned.head,
-        agreement=None if agreement is None else agreement[moments.of],
+        agreement=agreement,
         overlap=overlap,
         moments=moments,
-        apart=apartness(rows.x, job.processes)[moments.of],
+        apart=apartness(rows.x, job.processes),
     )
 
 
@@ -357,7 +371,15 @@ def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str
         f"{MODEL}.json": folder / f"{MODEL}.json",
         INITIAL: folder / INITIAL if learned_in else None,
         LOG: b"".join(logs) if logs else None,  # not a link: a log is appended to in place
+        WATCHED: read_regular(_watched(job)) if job.watch_truth and _watched(job).exists() else None,
     }
+
+
+def _watched(job: Job) -> Path:
+    """Return the file of what is watched while a job learns."""
+    return (
+        own_folder(job.place) / CACHE / "watched" / f"{cache.key('watched', asdict(job.recipe), job.settings.k)}.jsonl"
+    )
 
 
 def _untrained(job: Job, backbone: Backbone) -> Path:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sortal.config import Rounds
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import Job
 from sortal.discovery.results import named_at_source, sources_of, with_images
@@ -19,6 +20,7 @@ from sortal.images import decoding
 from sortal.images.check import contradictory
 from sortal.images.decoding import DIGEST_SIZE, Quarantined
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index, Stamp, stamp_of
 from sortal.images.store.packing import Settings, pack
@@ -70,7 +72,10 @@ def sort_rest(
     place = np.argsort(order)
     x = scratch((len(rows), run.features.shape[1]), job.cache)
     x[place[: len(run.features)]], x[place[len(run.features) :]] = run.features, read.x
-    assignments = learned.joined(new).take(order)
+    assignments = learned.joined(new)
+    if isinstance(job.recipe.losses, Rounds):
+        assignments = _with_copies(assignments)
+    assignments = assignments.take(order)
     everything = job.images.select(np.isin(np.arange(len(job.images)), rows))
     at = {file: row for row, file in enumerate(job.images.files)}
     whole = with_images(
@@ -231,6 +236,15 @@ class _Stream:
         self.index.flush()
 
 
+def _with_copies(a: Assignments) -> Assignments:
+    """Return assignments in which copies are of the moment of the first of them, as where all images are learned on.
+
+    Other images of a moment are found among those that were learned on only, whose pixels are stored.
+    """
+    _, first, copies = np.unique(np.array(a.contents), return_index=True, return_inverse=True)
+    return replace(a, group=Moments.grouped(a.group[first][copies]).of)
+
+
 def _without_contradictions(
     job: Job, rows: NDArray[np.int64], run: Run, images: ImageSet, read: _Rest, stages: Stages
 ) -> tuple[ImageSet, Assignments]:
@@ -282,7 +296,8 @@ def _assigned(job: Job, run: Run, a: Assignments, images: ImageSet, read: _Rest)
     gone = np.isin(images.labels, [images.classes.index(name) for name in lost])
     images = replace(images, labels=np.where(gone, -1, images.labels))
     blank = named_at_source(job, images, unassigned(images, read.contents))
-    blank = replace(blank, apart=apartness(read.x, job.processes, reference=run.features))
+    learned_from = Moments.grouped(run.assignments.group).means(run.features)
+    blank = replace(blank, apart=apartness(read.x, job.processes, reference=learned_from))
     predicted = assess(blank, read.x, run.categories, run.centres, run.confidence, run.head, reassign=True).category_id
     own = review.kept_away(rows_of(run.categories, predicted), run.categories, read.x, run.centres)
     category = ids_of(run.categories, own)

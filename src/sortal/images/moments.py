@@ -43,6 +43,10 @@ class Moments:
         mask[np.unique(self.of, return_index=True)[1]] = True
         return mask
 
+    def any(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the mask (m,) of the moments of which any image is in a mask (n,)."""
+        return np.bincount(self.of[mask], minlength=len(self)) > 0
+
     def labels(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the label (m,) of each moment, that of any labelled image of it; −1 without one."""
         found = np.full(len(self), -1)
@@ -55,6 +59,10 @@ class Moments:
         np.minimum.at(lowest, self.of[labels >= 0], labels[labels >= 0])
         torn = (highest > lowest)[self.of]
         return self if not torn.any() else Moments.grouped(np.where(torn, len(self) + np.arange(len(self.of)), self.of))
+
+    def of_images(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return for each image the row of its moment, (n, d), of those of all moments (m, d)."""
+        return x[self.of] if self.any_burst else x
 
     def means(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the mean direction (m, d) of the unit rows (n, d) of each moment."""

@@ -6,13 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sortal.errors import InputError
+
 LEAST_SHARE = 0.1  # of labelled images in a batch, whatever the repeats
 DRAW_SALT = 0x5A4D  # separates these draws from other uses of the same seed
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Input of a method's losses: one row per view, over all processes; first views, then second in the same order."""
+    """Input of a method's losses: one row per view, over all processes; all first views, then all second ones, …"""
 
     outputs: Tensor  # (views, ...), of the method's forward
     images: Tensor  # (views,), number of the image
@@ -69,6 +71,19 @@ def draw(
     generator = np.random.default_rng([DRAW_SALT, epoch, seed])  # the seed is last, as it may exceed 32 bits
     drawn = rows[generator.choice(len(rows), size=steps * batch_size, p=weights / weights.sum())]
     return Draws(drawn.reshape(steps, -1), _count_earlier(drawn).reshape(steps, -1))
+
+
+def drawn(rows: NDArray[np.int64], positions: NDArray[np.int64], *, steps: int, batch_size: int) -> Draws:
+    """Return the draws of a method's own: positions (steps, batch_size) among the rows."""
+    found = np.asarray(positions)
+    fits = found.shape == (steps, batch_size) and found.dtype.kind in "iu"
+    if not fits or found.min() < 0 or found.max() >= len(rows):
+        raise InputError(
+            f"A method's sample must be whole numbers from 0 to {len(rows) - 1:,} of shape ({steps}, {batch_size}), "
+            f"got {found.dtype} of shape {found.shape}."
+        )
+    chosen = rows[found]
+    return Draws(chosen, _count_earlier(chosen.ravel()).reshape(chosen.shape))
 
 
 def _count_earlier(drawn: NDArray[np.int64]) -> NDArray[np.int64]:

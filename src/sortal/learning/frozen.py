@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from sortal.errors import SortalError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.views import Crops, RowNumbers, centre_crop_batches
+from sortal.learning.views import Crops, RowNumbers, centre_crop_batches, uniform_draws
 from sortal.system import workers
 from sortal.system.device import Compute, is_out_of_memory
 
@@ -26,8 +27,10 @@ ENCODED_ON_CPU = 64  # views per batch on a CPU: larger batches overflow its cac
 ENCODED_ON_CPU_IF_LARGE = 8  # of a large network: as fast, and Ctrl-C and progress wait for less
 COMMIT_SECONDS = 10.0  # between commits of computed features or tokens; a kill loses at most what was computed since
 CROPS_AT_ONCE = 256  # centre crops
+DRAWN_NUMBERS = 16  # for the augmentation of a view
 BATCHES_AHEAD = READER_THREADS + 2  # batches to prefetch
 
+Augmentation = Callable[..., Tensor]  # of images (n, 3, size, size) and draws (n, DRAWN_NUMBERS)
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -42,26 +45,34 @@ def views_at_once(backbone: Backbone, most: int) -> int:
 class FrozenEncoder:
     """Computes the tokens of crops (or, with `whole`, features) in batches, which it halves when memory runs out."""
 
-    def __init__(self, backbone: Backbone, compute: Compute, *, whole: bool = False) -> None:
+    def __init__(
+        self, backbone: Backbone, compute: Compute, *, whole: bool = False, augment: Augmentation | None = None
+    ) -> None:
         self.backbone = backbone
         self.compute = compute
         trunk = backbone.in_bf16() if compute.bf16 else backbone  # cast once, not in every batch
+        self.augment = augment
         self.largest: int | None = None  # rows per batch, once more did not fit
 
-        def run(pixels: Tensor, flipped: Tensor) -> Tensor:
-            tokens = trunk.trunk(trunk.normalise(pixels, flipped))
+        def run(pixels: Tensor, flipped: Tensor, draws: Tensor | None = None) -> Tensor:
+            recolour = None if augment is None else partial(augment, draws=draws)
+            tokens = trunk.trunk(trunk.normalise(pixels, flipped, recolour))
             return backbone.tail(tokens) if whole else tokens
 
         self._run = compute.maybe_compile(run)
 
     @torch.no_grad()
-    def __call__(self, pixels: Tensor, flipped: Tensor) -> Tensor:
-        """Encode crops on the device, (n, size, size, 3), those of the mask `flipped` (n,) mirrored."""
+    def __call__(self, pixels: Tensor, flipped: Tensor, draws: Tensor | None = None) -> Tensor:
+        """Encode crops on the device, (n, size, size, 3), those of the mask `flipped` (n,) mirrored.
+
+        `draws` (n, DRAWN_NUMBERS) are for an augmentation, if there is one.
+        """
+        given = (pixels, flipped) if draws is None or self.augment is None else (pixels, flipped, draws)
         while True:
             size = min(self.largest or len(pixels), len(pixels))
             try:
                 with self.compute.autocast():
-                    batches = zip(pixels.split(size), flipped.split(size), strict=True)
+                    batches = zip(*(each.split(size) for each in given), strict=True)
                     parts = [self._run(*batch) for batch in batches]
                 return parts[0] if len(parts) == 1 else torch.cat(parts)
             except RuntimeError as error:
@@ -76,10 +87,11 @@ class FrozenEncoder:
     def stream(self, store: PixelStore, crops: Iterable[Crops]) -> Iterator[Tensor]:
         """Encode batches of crops, which other threads load in advance."""
         usual = 0  # rows of a batch; smaller ones are padded, or they would be compiled again
-        for pixels, flipped in load_crops(store, crops, size=self.backbone.spec.image_size, device=self.compute.device):
-            n, usual = len(pixels), max(usual, len(pixels))
+        size, device, draws = self.backbone.spec.image_size, self.compute.device, DRAWN_NUMBERS if self.augment else 0
+        for batch in load_crops(store, crops, size=size, device=device, draws=draws):
+            n, usual = len(batch[0]), max(usual, len(batch[0]))
             more = usual - n if self.compute.compiled else 0
-            yield self(_padded(pixels, more), _padded(flipped, more))[:n]
+            yield self(*(_padded(each, more) for each in batch))[:n]
 
     def centre_crops(self, store: PixelStore, rows: RowNumbers, batch_size: int = CROPS_AT_ONCE) -> Iterator[Tensor]:
         """Encode the centre crops of some rows of a store, in batches of at most this size."""
@@ -128,19 +140,25 @@ def _padded(rows: Tensor, more: int) -> Tensor:
 
 
 def load_crops(
-    store: PixelStore, crops: Iterable[Crops], *, size: int, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Load batches of crops to the device: pixels, (n, size, size, 3) uint8, and the mask of those to mirror, (n,)."""
+    store: PixelStore, crops: Iterable[Crops], *, size: int, device: torch.device, draws: int = 0
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Load batches of crops to the device: pixels, (n, size, size, 3) uint8; the mask of those to mirror, (n,); and
+    so many random numbers of each.
+    """
     pinned = device.type == "cuda"
 
-    def cut(batch: Crops) -> tuple[Tensor, Tensor]:
+    def cut(batch: Crops) -> list[Tensor]:
         pixels = torch.empty((len(batch.rows), size, size, 3), dtype=torch.uint8, pin_memory=pinned)
         store.crops(batch.rows, batch.tops, batch.lefts, size, out=pixels.numpy())
-        flipped = torch.from_numpy(np.ascontiguousarray(batch.flipped))
-        return pixels, flipped.pin_memory() if pinned else flipped
+        random = np.zeros((len(batch.rows), 0), np.float32)
+        if draws and batch.states is not None:
+            random = uniform_draws(batch.states, draws)
+        others = [torch.from_numpy(np.ascontiguousarray(each)) for each in (batch.flipped, random)]
+        return [pixels, *(each.pin_memory() if pinned else each for each in others)]
 
-    for pixels, flipped in prefetch(cut, crops):
-        yield pixels.to(device, non_blocking=True), flipped.to(device, non_blocking=True)
+    for loaded in prefetch(cut, crops):
+        pixels, flipped, random = (each.to(device, non_blocking=True) for each in loaded)
+        yield pixels, flipped, random
 
 
 def prefetch(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:

@@ -1,6 +1,7 @@
 """Heads on a backbone's features: a projection for contrastive losses, and a linear classifier."""
 
 from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as nnf
@@ -10,18 +11,25 @@ CLASSIFIER_SALT = 0x5A4D  # separates a classifier's draws from those of backbon
 
 
 class ProjectionHead(nn.Module):
-    """Three linear layers and an L2-normalised bottleneck, (n, bottleneck); discarded after training.
+    """Linear layers, mostly three, and an L2-normalised bottleneck, (n, bottleneck); discarded after training.
 
     With `prototypes`, as in the paper, the output is the cosine to each of them, L2-normalised: (n, prototypes).
     """
 
     def __init__(
-        self, width: int, *, hidden: int = 2048, bottleneck: int = 256, prototypes: int | None = None, seed: int = 0
+        self,
+        width: int,
+        *,
+        hidden: int = 2048,
+        bottleneck: int = 256,
+        prototypes: int | None = None,
+        n_layers: int = 3,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         linear = partial(nn.utils.skip_init, nn.Linear)  # without drawing from torch's global generator
-        layers = [linear(width, hidden), linear(hidden, hidden), linear(hidden, bottleneck)]
-        self.mlp = nn.Sequential(layers[0], nn.GELU(), layers[1], nn.GELU(), layers[2])
+        layers = [linear(*sizes) for sizes in pairwise([width, *[hidden] * (n_layers - 1), bottleneck])]
+        self.mlp = nn.Sequential(*[each for layer in layers for each in (layer, nn.GELU())][:-1])
         generator = torch.Generator().manual_seed(seed)
         for layer in layers:
             nn.init.trunc_normal_(layer.weight, std=0.02, generator=generator)

@@ -2,17 +2,17 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.optim.sgd import sgd
 
 from sortal.config import Training
 from sortal.errors import SortalError
 from sortal.learning.batches import Batch
 from sortal.learning.methods.method import Method
+from sortal.learning.optimiser import Optimiser
 from sortal.system.device import Compute, is_out_of_memory
 from sortal.system.distributed import Processes
 from sortal.system.text import plural
@@ -21,77 +21,6 @@ logger = logging.getLogger(__name__)
 
 WARM = 3  # eager steps before one is recorded as a CUDA graph
 GRADIENT_NORM = "gradient_norm"  # its name beside those of the losses
-
-
-class Optimiser:
-    """SGD with momentum and weight decay over named parameters, not by `torch.optim`, which loads torch's compiler.
-
-    Unless `decay_biases`, biases and other one-dimensional weights, such as the scales of norms, do not decay.
-    """
-
-    def __init__(
-        self,
-        parameters: Mapping[str, Tensor],
-        *,
-        lr: float,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        decay_biases: bool = True,
-        clip: float | None = None,
-    ) -> None:
-        self.parameters = dict(parameters)
-        self.spared = {name for name, value in self.parameters.items() if not decay_biases and _is_bias(name, value)}
-        self.buffers: dict[str, Tensor] = {}  # momentum by parameter name; empty before the first step
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.clip = clip
-        device = next(iter(self.parameters.values())).device
-        self.fused = device.type == "cuda"
-        self.lr: float | Tensor = torch.tensor(lr, device=device) if self.fused else lr  # CUDA graphs read the tensor
-
-    def set_lr(self, lr: float) -> None:
-        if isinstance(self.lr, Tensor):
-            self.lr.fill_(lr)
-        else:
-            self.lr = lr
-
-    @torch.no_grad()
-    def step(self) -> Tensor:
-        """Update all parameters that have a gradient; return the norm of the whole gradient, (), before clipping."""
-        gradients = {name: value.grad for name, value in self.parameters.items() if value.grad is not None}
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm([*gradients.values()])))
-        if self.clip is not None:  # on the device: a CUDA graph cannot branch on the norm
-            torch._foreach_mul_([*gradients.values()], (self.clip / norm).clamp(max=1))
-        for spared in (False, True):
-            self._update({name: each for name, each in gradients.items() if (name in self.spared) == spared}, spared)
-        return norm
-
-    def _update(self, gradients: Mapping[str, Tensor], spared: bool) -> None:
-        """Update the parameters with these gradients; without weight decay if they are `spared`."""
-        buffers = [self.buffers.get(name) for name in gradients] if self.momentum else []
-        sgd(
-            [self.parameters[name] for name in gradients],
-            list(gradients.values()),
-            buffers,
-            fused=self.fused or None,
-            weight_decay=0.0 if spared else self.weight_decay,
-            momentum=self.momentum,
-            lr=self.lr,  # type: ignore[arg-type]  # a tensor will do
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
-        by_name = zip(gradients, buffers, strict=bool(buffers))
-        self.buffers.update({name: buffer for name, buffer in by_name if buffer is not None})
-
-    def zero_grad(self) -> None:
-        for value in self.parameters.values():
-            value.grad = None
-
-
-def _is_bias(name: str, value: Tensor) -> bool:
-    """Tell whether a parameter is a bias, or one-dimensional like the scale of a norm."""
-    return value.dim() <= 1 or name.rpartition(".")[2] == "bias"
 
 
 def schedule(config: Training, epoch: int, done: float = 0.0) -> float:
@@ -139,7 +68,8 @@ class TrainingStep:
         With several processes, `inputs` are those of this process, at these `places` of the batch.
         """
         self._steps += 1
-        if self._steps == WARM + 1 and self.compute.device.type == "cuda" and self.processes.size == 1:
+        alone, graphable = self.processes.size == 1, self.method.graphable and self.optimiser.graphable
+        if self._steps == WARM + 1 and self.compute.device.type == "cuda" and alone and graphable:
             self._graph = _record(self._fitting, inputs, images, labels, progress)
             if self._graph is None:
                 self.optimiser.zero_grad()  # recorded, but never computed

@@ -110,6 +110,7 @@ class LiveViews:
     flip: bool
     seed: int
     share: tuple[int, int] = (0, 1)  # number of this process, and of all processes, among which batches are divided
+    of_image: int = 2  # views of each image of a batch
 
     def chosen(self, draws: Draws) -> ViewMask:
         """Return the mask (steps, batch_size) of the images whose views this process computes: an equal share."""
@@ -121,9 +122,9 @@ class LiveViews:
         """Yield the tail's inputs of each step, first views of all images, then second views; only those `chosen`."""
         size, keys = self.trunk.backbone.spec.image_size, views.content_keys(self.store)
         draw = partial(views.random_crops, self.store, keys, size=size, flip=self.flip, seed=self.seed, epoch=epoch)
-        rows, numbers = (
-            _by_step(pair, chosen) for pair in ((draws.rows, draws.rows), (2 * draws.times, 2 * draws.times + 1))
-        )
+        count = self.of_image
+        each = [draws.rows] * count, [count * draws.times + number for number in range(count)]
+        rows, numbers = (_by_step(of_views, chosen) for of_views in each)
         return self.trunk.stream(self.store, map(draw, rows, numbers))
 
 
@@ -138,6 +139,7 @@ class CachedTokens:
     device: torch.device  # to stream to
     mapped: NDArray[np.int16] | None = None  # the file that the tokens are in
     patterns: Tensor | None = None  # (patterns, count), which of a view's tokens a step may see; None: all
+    of_image: int = 2  # views of each image of a batch
 
     def chosen(self, draws: Draws) -> ViewMask:
         """Return the mask (steps, batch_size) of the images that have tokens here, not in another process."""
@@ -148,8 +150,10 @@ class CachedTokens:
         n_views = self.tokens.shape[1]
         flat = self.tokens.flatten(0, 1)
         keys, times = self.keys[draws.rows.ravel()], draws.times.ravel()
-        pairs = views.choose_pairs(keys, times, views=n_views, seed=self.seed, epoch=epoch)
-        places = self.slot[draws.rows] * n_views + pairs.reshape(2, *draws.rows.shape)  # (2, steps, batch_size)
+        chosen_views = views.choose_views(keys, times, self.of_image, views=n_views, seed=self.seed, epoch=epoch)
+        places = self.slot[draws.rows] * n_views + chosen_views.reshape(
+            self.of_image, *draws.rows.shape
+        )  # (of_image, steps, …)
         slots = [torch.from_numpy(step) for step in _by_step(places, chosen)]
         seen = self._seen(draws, epoch, chosen)
         if self.tokens.device.type == self.device.type != "cpu":
@@ -177,8 +181,8 @@ class CachedTokens:
         if self.patterns is None:
             return [None] * len(draws.rows)
         numbers = views.choose_patterns(
-            self.keys[draws.rows.ravel()], draws.times.ravel(), seed=self.seed, epoch=epoch
-        ).reshape(2, *draws.rows.shape)
+            self.keys[draws.rows.ravel()], draws.times.ravel(), self.of_image, seed=self.seed, epoch=epoch
+        ).reshape(self.of_image, *draws.rows.shape)
         at = [torch.from_numpy(step) for step in _by_step(numbers, chosen)]
         return [self.patterns[step.to(self.patterns.device)] for step in at]
 
@@ -194,10 +198,10 @@ InputSource = LiveViews | CachedTokens
 
 
 def _by_step(views_of: Iterable[RowNumbers], chosen: ViewMask | None) -> Iterator[RowNumbers]:
-    """Yield the entries of each step: those of first views, then those of second views; only those `chosen`."""
-    for step, (first, second) in enumerate(zip(*views_of, strict=True)):
+    """Yield the entries of each step: those of first views, then those of second views, …; only those `chosen`."""
+    for step, each in enumerate(zip(*views_of, strict=True)):
         which = slice(None) if chosen is None else chosen[step]
-        yield np.concatenate([first[which], second[which]])
+        yield np.concatenate([of_view[which] for of_view in each])
 
 
 @dataclass(eq=False)

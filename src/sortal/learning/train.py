@@ -15,21 +15,23 @@ import torch
 from torch import Tensor
 
 import sortal
-from sortal.config import AUTO, Training
+from sortal.config import Training
 from sortal.errors import InputError, SortalError
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import checkpoint, views
-from sortal.learning.batches import draw
+from sortal.learning import checkpoint
+from sortal.learning.batches import Draws, draw, drawn
 from sortal.learning.checkpoint import Checkpoint, changed_parts, content_order, run_key
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.health import Failure, Probe
+from sortal.learning.image_table import ImageTable, Numbering
 from sortal.learning.log import Log
+from sortal.learning.methods.code import code_of
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, SharedTokens, TokenPlan, ViewMask
-from sortal.learning.training_inputs import TrainingInputs
+from sortal.learning.training_inputs import TrainingInputs, check_inputs
 from sortal.learning.training_state import TrainingState
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
@@ -39,7 +41,6 @@ from sortal.system.distributed import Processes, launch
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
-from sortal.system.text import plural
 
 CHECKPOINT_EVERY = 30.0  # seconds of training that a kill may cost
 SETBACKS, SLOWER = 3, 0.3  # failed epochs that are repeated, and the factor of the learning rate from each on
@@ -70,7 +71,7 @@ def train(
     """
     config = config or Training()
     processes = processes or launch(runtime.device)
-    _check(method, images, store, config)
+    check_inputs(method.backbone, images, store, config)
     place = None if folder is None or not processes.is_first else Path(folder)  # only the first process writes
     with lock_folder(place):
         method.to(processes.device)
@@ -101,12 +102,17 @@ class Trainer:
         rows = content_order(self.images, self.store)  # independent of the order of files
         self.rows = rows[~self.images.validation[rows]]
         bursts = self.moments if self.moments is not None and self.moments.any_burst else None
-        numbers = np.unique(self.store.digests, return_inverse=True)[1] if bursts is None else bursts.of
-        self.numbers = torch.from_numpy(numbers).to(self.processes.device)  # shared by copies, or images of a moment
+        alike = np.unique(self.store.digests, return_inverse=True)[1] if bursts is None else bursts.of
+        self.numbering = Numbering.of(alike, self.rows, self.images.labels)  # shared by copies, or images of a moment
+        self.numbers, self.labels_of_numbers = (
+            torch.from_numpy(each).to(self.processes.device) for each in (self.numbering.numbers, self.numbering.labels)
+        )
         self.shares = None if bursts is None else 1 / bursts.sizes[bursts.of[self.rows]]
         self.labels = torch.from_numpy(np.array(self.images.labels)).to(self.processes.device)
         self.steps = max(len(self.rows) // self.config.batch_size, 1)  # per epoch
         self.key = run_key(self.method, self.images, self.store, self.config, self.moments)
+        self.method.prepare(self.labels_of_numbers)
+        self.method.to(self.processes.device)
         self.inputs = TrainingInputs(
             self.method.backbone,
             self.store,
@@ -117,6 +123,8 @@ class Trainer:
             self.budget,
             self.shared,
             self.runtime,
+            of_image=self.method.views,
+            augmented=code_of(self.method) if self._augments else "",
         )
         self.state = TrainingState(self.method, self.config)
 
@@ -155,14 +163,20 @@ class Trainer:
         c = self.config
         plan = self.inputs.plan(c.views if found is None else found.progress.views, resumed=found is not None)
         total, n_views = c.epochs * self.steps, self.inputs.views
-        through_trunk = len(self.rows) * n_views if n_views else total * 2 * c.batch_size
+        through_trunk = len(self.rows) * n_views if n_views else total * self.method.views * c.batch_size
         choose = partial(choose_compute, self.processes.device, precision=c.precision, compiled=c.compile)
         many = self.method.backbone.has_trunk and through_trunk >= MIN_VIEWS_TO_COMPILE
         trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=many))
         # Several processes have batches of many sizes, each of which would be compiled.
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE and self.processes.size == 1)
-        source = self.inputs.make(trunk, plan)
+        viewer = trunk
+        if self._augments:
+            viewer = FrozenEncoder(self.method.backbone, trunk.compute, augment=self.method.augment)
+        source = self.inputs.make(viewer, plan)
         probe, validation = self._measures(trunk, plan)
+        asked = self._starts_epochs or self.runtime.on_epoch is not None
+        kept = KeptTokens(self.inputs.kept_crops(plan).room if asked else 0)
+        self.table = ImageTable(self.labels_of_numbers, self.numbering.rows, self.store, trunk, kept)
         step = TrainingStep(self.processes, self.method, of_steps, self.state.optimiser, c.chunks)
         if found is not None:
             self.state.restore(found)
@@ -178,6 +192,14 @@ class Trainer:
                 log.write("start", bf16=of_steps.bf16, views=n_views, initial=initial, **self._describe())
             with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
                 self._loop(source, step, probe, validation, log, stopped)
+
+    @property
+    def _augments(self) -> bool:
+        return type(self.method).augment is not Method.augment
+
+    @property
+    def _starts_epochs(self) -> bool:
+        return type(self.method).start_epoch is not Method.start_epoch
 
     def _measures(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> tuple[Probe | None, Validation | None]:
         """Return what measures health and accuracy after each epoch; None in other processes than the first.
@@ -226,6 +248,8 @@ class Trainer:
         began = saved - p.seconds
         while p.epoch < epochs:
             started, first = perf_counter(), p.step
+            if not p.step and self._starts_epochs:
+                self._start_epoch()
             for sums in self._steps_of_epoch(source, step):
                 p.seconds = monotonic() - began
                 if self.processes.is_first:
@@ -241,26 +265,50 @@ class Trainer:
                 self._save(log, stopped)
                 saved = monotonic()
 
-    def _steps_of_epoch(self, source: InputSource, step: TrainingStep) -> Iterator[Tensor]:
-        """Take the remaining steps of this epoch; after each, yield the sums over all steps of the epoch so far."""
-        p, c, device = self.state.progress, self.config, self.processes.device
-        labelled = np.asarray(self.images.labels[self.rows] >= 0)
-        draws = draw(
+    @torch.no_grad()
+    def _start_epoch(self) -> None:
+        if self.processes.is_first:
+            self.method.start_epoch(self.state.progress.epoch, self.table)
+        self.processes.broadcast_tensors(self.state.weights().values())
+
+    def _draws(self) -> Draws:
+        """Draw the images of this epoch's steps."""
+        c, epoch, labels = self.config, self.state.progress.epoch, self.images.labels[self.rows]
+        own = self.method.sample(
+            self.numbering.numbers[self.rows],
+            labels,
+            steps=self.steps,
+            batch_size=c.batch_size,
+            seed=c.seed,
+            epoch=epoch,
+        )
+        if own is not None:
+            return drawn(self.rows, own, steps=self.steps, batch_size=c.batch_size)
+        return draw(
             self.rows,
-            labelled,
+            np.asarray(labels >= 0),
             self.shares,
             batch_size=c.batch_size,
             balanced=c.balanced,
             repeats=c.repeats,
             seed=c.seed,
-            epoch=p.epoch,
-        ).since(p.step)
-        rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(device)
+            epoch=epoch,
+        )
+
+    def _steps_of_epoch(self, source: InputSource, step: TrainingStep) -> Iterator[Tensor]:
+        """Take the remaining steps of this epoch; after each, yield the sums over all steps of the epoch so far."""
+        p, c, device = self.state.progress, self.config, self.processes.device
+        draws = self._draws().since(p.step)
+        rows_of_views = torch.from_numpy(np.tile(draws.rows, self.method.views)).to(device)
         chosen = None if self.processes.size == 1 else source.chosen(draws)
         exact = torch.float32 if device.type == "mps" else torch.float64  # which mps does not have
         sums = torch.tensor([*p.sums.values()] or [0.0], dtype=exact, device=device)
         progress = torch.tensor(p.epoch / c.epochs, device=device)
-        streams = source.stream(draws, p.epoch, chosen), rows_of_views, _places(chosen, len(draws.rows))
+        streams = (
+            source.stream(draws, p.epoch, chosen),
+            rows_of_views,
+            _places(chosen, len(draws.rows), self.method.views),
+        )
         for inputs, rows, places in zip(*streams, strict=True):
             step.optimiser.set_lr(self._lr((p.step + 1) / self.steps))
             sums = sums + step(inputs, self.numbers[rows], self.labels[rows], progress, places)
@@ -306,7 +354,10 @@ class Trainer:
             measured["validation_accuracy"] = validation.accuracy()
             self.state.keep_best(measured["validation_accuracy"])
         lr, loss = self._lr(1.0), sum(losses.values())
-        log.write("epoch", epoch=p.epoch, lr=lr, loss=loss, **means, images_per_second=speed, **measured)
+        figures = {"lr": lr, "loss": loss, **means, "images_per_second": speed, **measured}
+        log.write("epoch", epoch=p.epoch, **figures)
+        if self.runtime.on_epoch is not None and self.processes.is_first:
+            self.runtime.on_epoch(p.epoch, self.table, figures)
         p.step, p.sums = 0, {}
         if failure is not None:
             self._go_back(failure, log)
@@ -342,25 +393,8 @@ class Trainer:
         return p.result(self.steps * self.config.batch_size)
 
 
-def _places(chosen: ViewMask | None, steps: int) -> Iterable[Tensor | None]:
+def _places(chosen: ViewMask | None, steps: int, views: int) -> Iterable[Tensor | None]:
     """Return the places of a process's views in each step's batch; `chosen` (steps, images) masks its images."""
     if chosen is None:
         return [None] * steps
-    return [torch.from_numpy(np.flatnonzero(np.tile(images, 2))) for images in chosen]
-
-
-def _check(method: Method, images: ImageSet, store: PixelStore, config: Training) -> None:
-    if len(images) != len(store):
-        raise InputError(
-            f"store must have one row per image, got {plural(len(store), 'row')} for {plural(len(images), 'image')}."
-        )
-    if images.validation.all():
-        raise InputError("images must include training images, but all of them are for validation.")
-    views.check_store(store, method.backbone.spec)
-    if not any(value.requires_grad for value in method.backbone.parameters()):
-        raise InputError("The backbone must have blocks to train, but it is frozen. Use backbone.train_last(1).")
-    if config.views not in (None, AUTO) and not method.backbone.has_trunk:
-        raise InputError(
-            f"views must be None or 'auto' for a backbone without frozen blocks, as there are no tokens to cache, "
-            f"got {config.views}."
-        )
+    return [torch.from_numpy(np.flatnonzero(np.tile(images, views))) for images in chosen]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sortal.config import AUTO, VIEWS, Auto, Training
 from sortal.errors import InputError
+from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache, views
 from sortal.learning.backbones.backbone import Backbone, digest
@@ -42,6 +43,8 @@ class TrainingInputs:
     budget: Budget
     shared: SharedTokens | None
     runtime: Runtime
+    of_image: int = 2  # views of each image of a batch
+    augmented: str = ""  # the code that changes views, if any does
     views: int | None = None  # cached ones per image, once planned
     key: str = ""  # of their tokens
 
@@ -49,7 +52,7 @@ class TrainingInputs:
         """Plan where to cache the wanted views, if they fit, and report the cost; a resumed run needs those it had."""
         if wanted is None or (wanted == AUTO and not self.backbone.has_trunk):
             return None
-        n_views, own = VIEWS if isinstance(wanted, str) else wanted, len(self._own)
+        n_views, own = max(VIEWS if isinstance(wanted, str) else wanted, self.of_image), len(self._own)
         needed = own * n_views * 2 * math.prod(token_cache.token_shape(self.backbone))
         self.key = self._digest(n_views)
         if self.shared is not None and self.shared.key == self.key:
@@ -77,7 +80,8 @@ class TrainingInputs:
         """Compute the tokens that were planned, unless they are shared already; without a plan, use live views."""
         flip, seed = self.config.flip, self.config.seed
         if plan is None or plan.where is None or self.views is None:
-            return LiveViews(trunk, self.store, flip=flip, seed=seed, share=(self.processes.rank, self.processes.size))
+            share = self.processes.rank, self.processes.size
+            return LiveViews(trunk, self.store, flip=flip, seed=seed, share=share, of_image=self.of_image)
         if self.shared is not None and self.shared.key == self.key and self.shared.tokens is not None:
             return self._thinned(self.shared.tokens)
         tokens = token_cache.cache_tokens(
@@ -99,6 +103,8 @@ class TrainingInputs:
     def _thinned(self, tokens: CachedTokens) -> CachedTokens:
         """Return the tokens such that a step sees some patches of a view; the class token is always seen."""
         grid = self.backbone.patch_grid
+        if tokens.of_image != self.of_image:
+            tokens = replace(tokens, of_image=self.of_image)
         if self.config.patches == 1 or grid is None:
             return tokens
         prefix = token_cache.token_shape(self.backbone)[0] - grid[0] * grid[1]
@@ -139,4 +145,22 @@ class TrainingInputs:
         c = self.config
         contents = hashlib.sha256(np.ascontiguousarray(self.store.digests[self.rows]).data).hexdigest()
         about = [asdict(self.backbone.spec), self.store.made, contents, n_views, c.flip, c.seed, c.precision]
-        return digest(frozen, json.dumps(about))
+        return digest(frozen, json.dumps([*about, self.augmented] if self.augmented else about))
+
+
+def check_inputs(backbone: Backbone, images: ImageSet, store: PixelStore, config: Training) -> None:
+    """Refuse images, a backbone or settings that training cannot start with."""
+    if len(images) != len(store):
+        raise InputError(
+            f"store must have one row per image, got {plural(len(store), 'row')} for {plural(len(images), 'image')}."
+        )
+    if images.validation.all():
+        raise InputError("images must include training images, but all of them are for validation.")
+    views.check_store(store, backbone.spec)
+    if not any(value.requires_grad for value in backbone.parameters()):
+        raise InputError("The backbone must have blocks to train, but it is frozen. Use backbone.train_last(1).")
+    if config.views not in (None, AUTO) and not backbone.has_trunk:
+        raise InputError(
+            f"views must be None or 'auto' for a backbone without frozen blocks, as there are no tokens to cache, "
+            f"got {config.views}."
+        )

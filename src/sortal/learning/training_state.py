@@ -6,7 +6,6 @@ from torch import Tensor
 from sortal.config import Training
 from sortal.learning.checkpoint import Checkpoint, TrainingProgress
 from sortal.learning.methods.method import Method
-from sortal.learning.step import Optimiser
 
 GOOD, BEST = "good.", "best."  # prefixes of copies in a checkpoint
 
@@ -16,14 +15,7 @@ class TrainingState:
 
     def __init__(self, method: Method, config: Training) -> None:
         self.method = method
-        self.optimiser = Optimiser(
-            self.trainable(),
-            lr=config.lr,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-            decay_biases=config.decay_biases,
-            clip=config.clip,
-        )
+        self.optimiser = method.optimiser(self.trainable(), config)
         self.progress = TrainingProgress(chunks=config.chunks)
         self.best: dict[str, Tensor] = {}  # weights and buffers of the best epoch
         self.good: dict[str, Tensor] = {}  # weights, buffers and momentum at the start of the epoch
@@ -37,9 +29,9 @@ class TrainingState:
         return {name: value for name, value in self.method.named_parameters() if value.requires_grad}
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the trainable weights and the method's own buffers."""
-        buffers = {name: value for name, value in self.method.named_buffers() if not name.startswith("backbone.")}
-        return {**self.trainable(), **buffers}
+        """Return the trainable weights, and the method's own buffers and frozen weights, such as a teacher's."""
+        named = (*self.method.named_parameters(), *self.method.named_buffers())
+        return self.trainable() | {name: value for name, value in named if not name.startswith("backbone.")}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, buffers and momentum, by the names they have in a checkpoint."""

@@ -26,6 +26,7 @@ class Crops:
     tops: RowNumbers
     lefts: RowNumbers
     flipped: NDArray[np.bool_]
+    states: Keys | None = None  # from which further numbers of a view can be drawn
 
 
 def content_keys(store: PixelStore) -> Keys:
@@ -84,7 +85,7 @@ def random_crops(
     tops = _below(store.heights[rows] - size + 1, splitmix64(state + np.uint64(1)))
     lefts = _below(store.widths[rows] - size + 1, splitmix64(state + np.uint64(2)))
     flipped = (splitmix64(state + np.uint64(3)) >> np.uint64(63)).astype(bool) & flip
-    return Crops(rows, tops, lefts, flipped)
+    return Crops(rows, tops, lefts, flipped, state)
 
 
 def centre_crops(store: PixelStore, rows: RowNumbers, *, size: int) -> Crops:
@@ -107,6 +108,22 @@ def choose_pairs(keys: Keys, times: RowNumbers, *, views: int, seed: int, epoch:
     return np.stack([first, (first + step) % views])
 
 
+def choose_views(keys: Keys, times: RowNumbers, count: int, *, views: int, seed: int, epoch: int) -> RowNumbers:
+    """Choose so many different view numbers below `views` for each image, (count, n)."""
+    if count == 2:
+        return choose_pairs(keys, times, views=views, seed=seed, epoch=epoch)
+    state = _state(keys, times, seed, epoch)
+    order = [splitmix64(splitmix64(state + np.uint64(4)) + np.uint64(view)) for view in range(views)]
+    chosen: RowNumbers = np.argsort(np.stack(order), axis=0, kind="stable")[:count]
+    return chosen
+
+
+def uniform_draws(states: Keys, count: int) -> NDArray[np.float32]:
+    """Draw numbers from 0 to below 1 for each view, (n, count)."""
+    drawn = [splitmix64(splitmix64(states + np.uint64(8)) + np.uint64(each)) for each in range(count)]
+    return ((np.stack(drawn, axis=1) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)).astype(np.float32)
+
+
 def patch_patterns(grid: tuple[int, int], kept: float) -> RowNumbers:
     """Draw sets of patches of a grid, (PATTERNS, count): a share of all, from a random window; always the same."""
     count, random = max(round(kept * grid[0] * grid[1]), 1), np.random.default_rng(0)
@@ -122,10 +139,10 @@ def patch_patterns(grid: tuple[int, int], kept: float) -> RowNumbers:
     return found
 
 
-def choose_patterns(keys: Keys, times: RowNumbers, *, seed: int, epoch: int) -> RowNumbers:
-    """Choose patterns of patches for both views of each image, (2, n); `times` counts its earlier draws."""
-    state = _state(keys, times, seed, epoch)
-    return np.stack([_below(np.full(len(keys), PATTERNS), splitmix64(state + np.uint64(each))) for each in (6, 7)])
+def choose_patterns(keys: Keys, times: RowNumbers, count: int = 2, *, seed: int, epoch: int) -> RowNumbers:
+    """Choose patterns of patches for the views of each image, (count, n); `times` counts its earlier draws."""
+    state, ends = _state(keys, times, seed, epoch), np.full(len(keys), PATTERNS)
+    return np.stack([_below(ends, splitmix64(state + np.uint64(6 + each))) for each in range(count)])
 
 
 def _state(keys: Keys, numbers: RowNumbers, seed: int, epoch: int) -> Keys:

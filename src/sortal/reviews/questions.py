@@ -20,7 +20,7 @@ from sortal.reviews.history import Review
 from sortal.reviews.journal import run_key
 from sortal.reviews.likeness import Likeness
 from sortal.reviews.state import ReviewedCategory
-from sortal.runs.categories import is_generated, nearest_first, rows_by
+from sortal.runs.categories import is_generated, nearest_first, one_of_each, rows_by
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.run import KNOWN, NEW, Run, sizes_of
 
@@ -232,7 +232,7 @@ class Guide:
                 continue
             likely = self._is_mixed(review, each, parts)
             if likely >= least:
-                rows = tuple(tuple(nearest_first(self.run.features, part)[:BESIDE].tolist()) for part in parts)
+                rows = tuple(tuple(self._nearest(part)[:BESIDE].tolist()) for part in parts)
                 worth = likely * len(free[each]) / 2 / (2 * BESIDE * LOOK + ANSWER + NAMING)
                 found.append(
                     Question(
@@ -278,10 +278,14 @@ class Guide:
     # What they rest on
 
     def typical(self, review: Review, category: int, count: int) -> list[int]:
-        """Return the images of a category that are nearest to its centre."""
+        """Return the images of a category that are nearest to its centre, one of each moment."""
         rows, centre = self._there(review.members(category)), review.centres([category])[0]
-        found: list[int] = nearest_first(self.run.features, rows, centre)[:count].tolist()
+        found: list[int] = self._nearest(rows, centre)[:count].tolist()
         return found
+
+    def _nearest(self, rows: Ints, centre: Floats | None = None) -> Ints:
+        """Return a row of each moment, nearest to a centre first, by default to the mean of the rows."""
+        return one_of_each(nearest_first(self.run.features, rows, centre), self.run.assignments.group)
 
     def _is_mixed(self, review: Review, category: int, parts: list[Ints]) -> float:
         """Return how likely two parts of a category are two classes."""

@@ -19,7 +19,7 @@ from sortal.reviews.questions import Advisor, Guide
 from sortal.reviews.state import NO_ROWS, ReviewedCategory
 from sortal.reviews.viewable import only_viewable
 from sortal.runs import projection
-from sortal.runs.categories import is_generated, nearest_first, rows_by
+from sortal.runs.categories import is_generated, nearest_first, one_of_each, rows_by
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, CategoryKind, Run, sizes_of
@@ -351,7 +351,7 @@ class Session:
         """Describe a category with these rows; `settled`, `other` and `sure` (n,) are of all images."""
         open_ = sure[rows[~settled[rows]]]
         there = rows[self.originals.state[rows] == 0]
-        nearest = nearest_first(self.run.features, there, centre)[:CARD_IMAGES]
+        nearest = one_of_each(nearest_first(self.run.features, there, centre), self.run.assignments.group)[:CARD_IMAGES]
         return {
             "id": own.id,
             "name": readable(own.name),

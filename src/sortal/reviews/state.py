@@ -11,7 +11,7 @@ from sortal.images.review_states import SETTLED, ReviewState
 from sortal.reviews.audit import NO_TALLY, Tally, UnseenPrecision, precision
 from sortal.reviews.rejections import Rejections
 from sortal.runs.building import assess, build_run, hash_images
-from sortal.runs.categories import free_names, positions
+from sortal.runs.categories import free_names, one_of_each, positions
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
 from sortal.runs.run import LABELLED, Assignments, Category, CategoryKind, Run, sizes_of
 
@@ -115,6 +115,10 @@ class State:
         """Return the rows of a category."""
         return np.flatnonzero(self.category == category)
 
+    def _single(self, category: int) -> Ints:
+        """Return a row of each moment of a category."""
+        return one_of_each(self.members(category), self.base.assignments.group)
+
     def is_in(self, content: str, category: int) -> bool:
         """Tell whether an image, or a copy of it, is in a category."""
         return bool((self.category[self._rows.get(content, [])] == category).any())
@@ -144,10 +148,10 @@ class State:
         return free_names(self.taken_names(), 1)[0]
 
     def centres(self, ids: Sequence[int]) -> Floats:
-        """Return the centres (k, d) of categories: as sorted, or means of their images where these have changed."""
+        """Return the centres (k, d) of categories: as sorted, or means of their moments where these have changed."""
         found, touched = np.zeros((len(ids), self.base.centres.shape[1])), self._touched
         for at, each in enumerate(ids):
-            rows = self.members(each) if each in touched or each not in self._start else NO_ROWS
+            rows = self._single(each) if each in touched or each not in self._start else NO_ROWS
             if len(rows):
                 found[at] = np.asarray(self.base.features[rows], dtype=np.float64).mean(axis=0)
             else:
@@ -216,11 +220,13 @@ class State:
 
     def _described(self, ids: Sequence[int]) -> tuple[tuple[Category, ...], Features, Confidence, Features | None]:
         """Return the categories, their centres, and what turns distances into confidence."""
-        start, touched, sizes = self._start, self._touched, sizes_of(self.category)
+        start, touched = self._start, self._touched
         categories = tuple(
             replace(self.base.categories[start[each.id]], name=each.name, former=each.former)
             if each.id in start and each.id not in touched
-            else Category(id=each.id, name=each.name, kind=each.kind, former=each.former, weight=sizes[each.id])
+            else Category(
+                id=each.id, name=each.name, kind=each.kind, former=each.former, weight=len(self._single(each.id))
+            )
             for each in map(self.categories.__getitem__, ids)
         )
         exact = self.centres(ids)
@@ -230,7 +236,9 @@ class State:
     def _confidence(self, ids: Sequence[int], centres: Features, touched: set[int]) -> Confidence:
         """Return the parameters of confidence; a category made by hand counts as stable."""
         c, start, own = self.base.confidence, self._start, positions(self.category, ids)
-        usual, deviation = spread(place(self.base.features, centres, 1.0, row=own).distance, own, len(ids))
+        once = np.unique(self.base.assignments.group * len(ids) + own, return_index=True)[1]
+        distance = place(self.base.features, centres, 1.0, row=own).distance
+        usual, deviation = spread(distance[once], own[once], len(ids))
         for at, each in enumerate(ids):
             if each in start and each not in touched:
                 usual[at], deviation[at] = c.usual[start[each]], c.deviation[start[each]]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.runs.categories import describe, find_candidates, ids_of, known_mask, rows_of
-from sortal.runs.confidence import Confidence, Features, place
+from sortal.runs.confidence import Confidence, Features, Floats, Ints, place
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import KChoice, RunFacts
 from sortal.runs.run import KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Category, Run
@@ -92,20 +92,24 @@ def assess(
 ) -> Assignments:
     """Compute status, confidence and distances of images; `reassign` first moves each to its most likely category.
 
-    An image that a person has seen and decided on has a confidence of 1. One that was decided on, seen or not, is never
-    unsure or other, and its label is not doubted any more. One that is other has less than the confidence below which
-    images are unsure.
+    An image that a person has labelled, or seen and decided on, has a confidence of 1. Others of the same moment in its
+    category are as sure as its label is. One that was decided on, seen or not, is never unsure or other, and its label
+    is not doubted any more. One that is other has less than the confidence below which images are unsure.
     """
     own = None if reassign else rows_of(categories, assignments.category_id)
     placement = place(x, centres, confidence.temperature, row=own, head=head)
     known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)
-    sure, apart = confidence.of(placement), confidence.fits_nowhere(assignments.apart)
-    sure = np.where(labelled | assignments.seen, 1.0, np.where(apart, confidence.unsure_below * sure, sure))
-    kind = np.where(known[placement.row], KNOWN, NEW)
-    guess = np.where(apart, OTHER, np.where(sure >= confidence.unsure_below, kind, UNSURE))
     own_id, suggested = ids_of(categories, placement.row), assignments.suggested_id
     doubted = labelled & ~assignments.settled & (suggested != own_id)
     doubted &= np.isin(suggested, [each.id for each in categories])  # it may have been merged
+    doubt = np.where(doubted, assignments.doubt, 0.0)
+    told = labelled | assignments.seen
+    trust = _of_moments(np.where(told, 1 - doubt, 0.0), assignments.group * len(categories) + placement.row)
+    sure, apart = confidence.of(placement), confidence.fits_nowhere(assignments.apart) & (trust == 0)
+    sure = np.where(trust > 0, trust, np.where(apart, confidence.unsure_below * sure, sure))
+    sure = np.where(told, 1.0, sure)
+    kind = np.where(known[placement.row], KNOWN, NEW)
+    guess = np.where(apart, OTHER, np.where(sure >= confidence.unsure_below, kind, UNSURE))
     return replace(
         assignments,
         category_id=own_id,
@@ -114,9 +118,18 @@ def assess(
         distance=placement.distance,
         next_category_id=ids_of(categories, placement.next_row),
         next_distance=placement.next_distance,
-        doubt=np.where(doubted, assignments.doubt, 0.0),
+        doubt=doubt,
         suggested_id=np.where(doubted, suggested, -1),
     )
+
+
+def _of_moments(values: Floats, moment: Ints) -> Floats:
+    """Return for each image (n,) the highest of the values (n,) of its moment."""
+    _, rows = np.unique(moment, return_inverse=True)
+    highest = np.zeros(len(values))
+    np.maximum.at(highest, rows, values)
+    found: Floats = highest[rows]
+    return found
 
 
 def hash_images(assignments: Assignments) -> str:

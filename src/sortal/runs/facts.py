@@ -136,7 +136,12 @@ class KChoice:
         of = plural(self.known, "known class", "known classes")
         were = f"{hidden:,} of your {of} {'was' if hidden == 1 else 'were'} hidden"
         counted = f"As a trial, {were} from the method while it counted"
-        result = f"found {found or 'none'} of them" if hidden > 1 else "found it" if found else "did not find it"
+        if hidden == 1:
+            result = "found it" if found else "did not find it"
+        elif found == hidden:
+            result = "found both" if hidden == 2 else "found all of them"
+        else:
+            result = f"found {found or 'none'} of them"
         return f"{counted}, and it {result}."
 
 

@@ -74,7 +74,8 @@ def _read_dataclass(kind: Any, value: Any, name: str) -> Any:
     for problem, keys in (("an unknown", value.keys() - known.keys()), ("no", required - value.keys())):
         if keys:
             raise ValueError(f"{name} has {problem} key {shorten(min(keys), LONGEST_SHOWN)!r}")
-    return kind(**{key: _read(_hints(kind)[key], each, f"{name}.{key}") for key, each in value.items()})
+    kinds = _hints(kind) | (kind.types_in(value) if hasattr(kind, "types_in") else {})  # which depend on other values
+    return kind(**{key: _read(kinds[key], each, f"{name}.{key}") for key, each in value.items()})
 
 
 def _read_all(kinds: Any, values: list[Any], name: str) -> list[Any]:

@@ -3,16 +3,17 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Event, Thread
 from time import monotonic
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sortal.config import AUTO
 from sortal.system.text import duration, plain, shorten
 
+OnEpoch: TypeAlias = Callable[[int, Any, Mapping[str, float]], None]  # (epoch, images, figures); see `Runtime`
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
 
 LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
@@ -34,7 +35,8 @@ class Runtime:
 
     `device` is "auto", "cpu", "cuda", "cuda:N" or "mps"; `workers` is the number of processes that read images, by
     default one per core. `progress` is called with a task, how much of it is done and its total, 0 if unknown; `note`
-    with a sentence. By default, the functions that are public show both.
+    with a sentence. By default, the functions that are public show both. `on_epoch` is called after every epoch of
+    training, with its number, the images it learned from, of which `images.features()` are features, and figures.
 
     >>> Runtime(device="cuda:1", workers=4, note=print)  # doctest: +SKIP
     """
@@ -43,6 +45,7 @@ class Runtime:
     workers: int | None = None
     progress: Progress = ignore
     note: Callable[[str], None] = log
+    on_epoch: OnEpoch | None = None
 
     def prefixed(self, prefix: str) -> "Runtime":
         """Return a runtime that puts a `prefix` before the name of each task."""

@@ -208,3 +208,17 @@ def test_a_copy_of_a_labelled_image_is_no_obstacle() -> None:
     refitted(review)
     assert review.category[astray[1:]].tolist() == [3, 3]
     assert review.category[labelled] == category[labelled]
+
+
+def test_images_of_a_moment_count_once_and_stay_together() -> None:
+    """Many copies of a few images change nothing."""
+    run, of = confused(2)
+    n, few = len(of), np.flatnonzero(of == 3)[:4]
+    same = np.concatenate([np.arange(n), np.repeat(few, 60)])
+    copied = planted_run(run.features[same], run.assignments.category_id[same], known=2)
+    copied = replace(copied, assignments=replace(copied.assignments, group=same))
+    plain, review = Review(run), Review(copied)
+    refitted(plain)
+    refitted(review)
+    np.testing.assert_array_equal(review.category[same], review.category)
+    np.testing.assert_array_equal(review.category[:n], plain.category)

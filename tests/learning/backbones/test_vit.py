@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from sortal.errors import InputError
 from sortal.learning.backbones import vit
 from sortal.learning.backbones.backbone import Spec
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.backbones.vit import VisionTransformer, _is_supported
 
 
@@ -279,3 +281,31 @@ def test_attention_matches_the_whole_network(kind: str, monkeypatch: pytest.Monk
     assert maps.shape == (5, query.shape[1], 3, 3)
     torch.testing.assert_close(maps.flatten(2), rows[:, :, KINDS[kind].prefix :], rtol=1e-4, atol=1e-6)
     assert float(maps.flatten(2).std(dim=2).max()) > 1e-3  # not uniform
+
+
+def test_added_tokens_are_attended_to_trained_and_saved(tmp_path: Path) -> None:
+    """The class token's row of the whole block, with the added tokens at its end, is what the tail computes."""
+    backbone = load_backbone("test_vit", weights="random", image_size=32)
+    images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    inputs = backbone.trunk(images)
+    before = backbone.tail(inputs)
+    backbone.add_tokens(2, seed=5)
+    added: torch.Tensor = backbone.net.added_tokens  # type: ignore[assignment]
+    assert added.requires_grad
+    with torch.no_grad():
+        added.mul_(300)  # from a deviation of 0.01, which would hardly be seen
+    rows = backbone.token_rows(inputs)
+    assert rows.shape == (3, 3, backbone.spec.width)
+    net: Any = backbone.net
+    whole = net.blocks[-1](torch.cat([inputs, added.expand(3, -1, -1)], dim=1))
+    torch.testing.assert_close(rows, torch.cat([whole[:, :1], whole[:, -2:]], dim=1))
+    torch.testing.assert_close(backbone.tail(inputs), net.norm(rows[:, 0]), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(backbone.tail(inputs), before, atol=1e-3)
+    assert backbone.attention(images).shape[2:] == (2, 2)
+    backbone.save(tmp_path / "model")
+    loaded = load_backbone(str(tmp_path / "model.json"))
+    assert torch.equal(loaded.net.added_tokens, added)  # type: ignore[arg-type]
+    assert torch.equal(loaded.tail(inputs), backbone.tail(inputs))
+    assert not loaded.train_last(0).net.added_tokens.requires_grad
+    with pytest.raises(InputError, match=r"^Further tokens need a vision transformer, which convnet is not"):
+        load_backbone("convnet").add_tokens(1)

@@ -1,5 +1,6 @@
 """Methods: the properties that all of them share."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -7,26 +8,38 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as nnf
-from support import tiny_methods
+from support import tiny_methods, tiny_run
 from support.runtimes import CPU
 from support.stores import store_of
-from support.tiny_methods import batch_of, convnet, double_precision, inputs_of, small, state, values
+from support.tiny_methods import (
+    NAMES,
+    TRANSFORMED,
+    batch_of,
+    convnet,
+    double_precision,
+    inputs_of,
+    small,
+    start_epoch,
+    state,
+    transformer,
+    values,
+)
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import Contrast, Discovery, Losses, Swaps
+from sortal.config import BUILT_IN, Contrast, Discovery, Losses, Swaps
 from sortal.discovery.defaults import recipe_for
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.batches import Batch
 from sortal.learning.features import extract
-from sortal.learning.methods import METHOD_CLASSES, Method
+from sortal.learning.methods import Method
 from sortal.learning.train import train
 from sortal.metrics import accuracy
 
 SMALL = Contrast(hidden=16, bottleneck=8, prototypes=40)
 KINDS: dict[str, tuple[str, Losses | None]] = {
-    **{name: (name, None) for name in METHOD_CLASSES},
+    **{name: (name, None) for name in (*NAMES, *TRANSFORMED)},
     "gcd with prototypes": ("gcd", replace(SMALL, output="prototypes")),
     "uno without a queue": ("uno", Swaps(queue=0)),
     "uno with more heads": ("uno", Swaps(queue=7, heads=2, overclustering=2)),
@@ -38,7 +51,10 @@ KNOWN = [0, 2, 5]
 
 def a_method(kind: str, **options: Any) -> Any:
     name, losses = KINDS[kind]
-    return small(name, losses=losses, **{"k": 6, "known": KNOWN, **options})
+    method = small(name, losses=losses, **{"k": 6, "known": KNOWN, **options})
+    features = torch.randn(12, method.backbone.spec.width, generator=torch.Generator().manual_seed(2))
+    start_epoch(method, features, [*MIXED, *[-1] * 5])
+    return method
 
 
 def a_batch(method: Method, labels: list[int] = MIXED, *, progress: float = 0.3, seed: int = 0) -> Batch:
@@ -92,20 +108,23 @@ def test_outputs_are_in_float32_even_under_autocast(kind: str) -> None:
 @every_kind
 @pytest.mark.parametrize("trained", [1, 2])
 def test_gradients_reach_all_heads_and_only_the_trained_blocks(kind: str, trained: int) -> None:
-    method = a_method(kind, backbone=convnet(trained=trained))
+    make = transformer if kind in TRANSFORMED else convnet
+    method = a_method(kind, backbone=make(trained=trained))
     outputs = method(inputs_of(method, 2 * len(MIXED)))
     torch.stack([*method.losses(batch_of(outputs, MIXED, 0.5)).values()]).sum().backward()
     found = {name for name, value in method.named_parameters() if value.grad is not None and value.grad.any()}
+    blocks = len(method.backbone.blocks)
     assert found == {
         name
         for name, _ in method.named_parameters()
-        if not name.startswith("backbone.") or int(name.split(".")[2]) >= 3 - trained
+        if not (block := re.match(r"backbone\.net\.(?:blocks\.)?(\d+)\.|backbone\.net\.(?!added)", name))
+        or int(block[1] or -1) >= blocks - trained
     }
 
 
 @every_kind
 def test_losses_change_nothing_and_after_step_updates_buffers_in_place(kind: str) -> None:
-    """Recorded steps use the same memory again. Only UNO updates anything after a step."""
+    """Recorded steps use the same memory again. Only UNO and LegoGCD update anything after a step."""
     method = with_a_past(kind)
     batch, before = a_batch(method, seed=5), state(method)
     places = {name: (value.data_ptr(), value.dtype, value.shape) for name, value in method.state_dict().items()}
@@ -118,7 +137,7 @@ def test_losses_change_nothing_and_after_step_updates_buffers_in_place(kind: str
     if len(getattr(method, "queue", [])):
         assert "queue" in changed
     else:
-        assert not changed
+        assert changed == ({"mean_prediction"} if kind == "legogcd" else set())
 
 
 @every_kind
@@ -173,7 +192,7 @@ def test_the_classifier_gives_the_trained_probabilities(kind: str) -> None:
     for number in range(2):
         method.after_step(a_batch(method, seed=number))
     table = method.classifier()
-    if kind.startswith("gcd"):
+    if not BUILT_IN[KINDS[kind][0]].classifies and kind != "sortal":
         assert table is None
         return
     inputs = inputs_of(method, 20, seed=4)
@@ -185,8 +204,9 @@ def test_the_classifier_gives_the_trained_probabilities(kind: str) -> None:
         best = int(method.mean_losses.argmin())
         expected = outputs[:, 6 * best : 6 * best + 6] / 0.1
     else:
-        expected = outputs[:, -6:] / (0.1 if kind in ("simgcd", "sortal") else 1.0)
-    assert table.shape == (6, 513)
+        first = {"debgcd": 8, "rlcd": 2 * features.shape[1]}.get(kind, outputs.shape[1] - 6)
+        expected = outputs[:, first : first + 6] / (1.0 if kind == "rankstats" else 0.1)
+    assert table.shape == (6, features.shape[1] + 1)
     assert not table.requires_grad
     torch.testing.assert_close(scores.softmax(1), expected.softmax(1), rtol=1e-4, atol=1e-6)
     assert torch.equal(scores.argmax(1), expected.argmax(1))
@@ -237,12 +257,12 @@ def found(method: Method, images: ImageSet, store: PixelStore) -> tuple[float, f
     return score.all, score.new
 
 
-@pytest.mark.parametrize("name", [name for name in METHOD_CLASSES if name != "sortal"])  # which learns in rounds
-def test_training_improves_the_accuracy_of_every_method(name: Any) -> None:
+@pytest.mark.parametrize("name", ["gcd", "rankstats", "simgcd", "uno"])
+def test_training_improves_the_accuracy_of_methods(name: Any) -> None:
     """In float64, so that training gives the same result on every machine; only k-means is subject to rounding.
 
     In float32, with six seeds of images and weights, All rose by 0.35 ± 0.09 (gcd), 0.25 ± 0.07 (rankstats),
-    0.45 ± 0.17 (simgcd) and 0.59 ± 0.06 (uno).
+    0.45 ± 0.17 (simgcd) and 0.59 ± 0.06 (uno); with one, by 0.23 (cms).
     """
     images, store = planted()
     recipe = recipe_for(Discovery(method=name, backbone="convnet", k=len(WAVES), epochs=20), len(images), on_gpu=False)
@@ -251,7 +271,8 @@ def test_training_improves_the_accuracy_of_every_method(name: Any) -> None:
         method = small(name, convnet(trained=3), k=len(WAVES), known=[0, 1, 2], losses=recipe.losses, batch_size=32)
     before = found(method, images, store)
     with double_precision():
-        train(method, images, store, training, runtime=CPU)
+        # Losses on the features themselves leave as many dimensions as classes, which looks like a collapse.
+        (tiny_run.train if name == "cms" else train)(method, images, store, training, runtime=CPU)
     after = found(method, images, store)
     assert after[0] > before[0] + 0.1
     assert after[1] > before[1] + 0.05

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as nnf
 from support.tiny_methods import (
     CASES,
+    D,
     Row,
     batch_of,
     contrast,
@@ -20,14 +21,13 @@ from support.tiny_methods import (
     mean,
     small,
     softmax,
+    synthetic,
     values,
 )
-from torch import Tensor
 
 from sortal.config import Distillation
 from sortal.learning.methods import SimGcd
 
-D = 3  # width of the projections in synthetic outputs
 SMALL = Distillation(hidden=16, bottleneck=D)
 LOSSES = ["distillation", "balance", "classification", "unsupervised", "supervised"]
 
@@ -54,13 +54,6 @@ def oracle(
         "unsupervised": (1 - weight) * contrast(projections, [*range(n), *range(n)], c.temperature),
         "supervised": weight * contrast(projections, both, c.supervised_temperature),
     }
-
-
-def synthetic(n: int, k: int, seed: int = 0) -> Tensor:
-    """Make outputs of 2n views."""
-    generator = torch.Generator().manual_seed(seed)
-    projections = nnf.normalize(torch.randn(2 * n, D, generator=generator, dtype=torch.float64), dim=1)
-    return torch.cat([projections, 0.3 * torch.randn(2 * n, k, generator=generator, dtype=torch.float64)], dim=1)
 
 
 @pytest.mark.parametrize("case", CASES)

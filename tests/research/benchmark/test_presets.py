@@ -3,22 +3,22 @@
 import hashlib
 import json
 from dataclasses import asdict, replace
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from sortal.config import (
     BACKBONE,
+    BUILT_IN,
     CONVNET,
-    LOSSES,
     ROBUST,
     TINY_CONTRAST,
     TINY_TRAINING,
-    TRAININGS,
     Contrast,
+    Debiasing,
     Distillation,
-    MethodName,
     Ranks,
+    Reciprocity,
 )
 from sortal.errors import InputError
 from sortal.images import datasets
@@ -33,6 +33,12 @@ rankstats 46.8/19.2/60.5 58.2/77.6/19.3 37.1/61.6/24.8 33.3/51.6/24.2 28.3/61.8/
 uno       68.6/98.3/53.8 69.5/80.6/47.2 70.3/95.0/57.9 35.1/49.0/28.1 35.5/70.5/18.6 40.3/56.4/32.2 28.3/53.7/14.7
 gcd       91.5/97.9/88.2 73.0/76.2/66.5 74.1/89.8/66.3 51.3/56.6/48.7 39.0/57.6/29.9 45.0/41.1/46.9 35.4/51.0/27.0
 simgcd    97.0/93.9/98.5 79.8/81.1/77.4 83.6/92.4/79.1 61.5/65.7/59.4 53.4/71.5/44.6 54.3/59.4/51.7 44.2/57.6/37.0
+"""
+RIVALS = """
+        cub            stanford_cars  fgvc_aircraft  cifar100       imagenet100    herbarium19
+legogcd 63.8/71.9/59.8 57.3/75.7/48.4 55.0/61.5/51.7 81.8/81.4/82.5 86.3/94.5/82.1 45.1/57.4/38.4
+debgcd  66.3/71.8/63.5 65.3/81.6/57.4 61.7/63.9/60.6 83.0/84.6/79.9 85.9/94.3/81.6 44.7/59.4/36.8
+rlcd    70.0           64.9           60.6           83.4           86.9           46.4
 """
 ABLATION = """
   cifar100       herbarium19
@@ -55,6 +61,9 @@ DIGESTS: dict[str, tuple[int, str]] = {
     "gcd": (1, "e65e2b8d03d7"),
     "simgcd": (2, "11fa8f0b5b38"),
     "sortal": (4, "7ffc0d27a6cd"),
+    "legogcd": (1, "0ffd0b87c2d4"),
+    "rlcd": (1, "7e99b5b3b413"),
+    "debgcd": (1, "4e5ab7a4a788"),
 }
 
 
@@ -70,6 +79,11 @@ def columns(text: str) -> dict[str, dict[str, tuple[float, ...]]]:
 def test_published_figures_match_the_papers() -> None:
     assert columns(ACCURACY) == published.ACCURACY
     assert columns(ABLATION) == published.ABLATION
+    of_rivals = {
+        dataset: {method: shares if len(shares) == 3 else (*shares, None, None) for method, shares in rows.items()}
+        for dataset, rows in columns(RIVALS).items()
+    }
+    assert of_rivals == published.RIVAL_FIGURES
     assert columns(NUMBERS) == {name: {"k": k} for name, k in published.CLASS_COUNTS.items()}
 
 
@@ -79,7 +93,9 @@ def test_every_published_figure_has_a_preset_and_every_preset_but_our_own_a_figu
             assert name.removeprefix("table4/") in published.CLASS_COUNTS
         else:
             assert (published.accuracy(name) is None) == name.endswith("/sortal")
-    assert len(PRESETS) == 6 * len(published.ACCURACY) + 6 * len(published.ABLATION) + len(published.CLASS_COUNTS) == 60
+    of_paper = 6 * len(published.ACCURACY) + 6 * len(published.ABLATION) + len(published.CLASS_COUNTS)
+    assert len(PRESETS) == of_paper + 3 * len(published.RIVAL_FIGURES) == 78
+    assert published.accuracy("rivals/cub/rlcd") == (70.0, None, None)
     assert published.accuracy("table3/cub/gcd") == (51.3, 56.6, 48.7)
     assert published.accuracy("table6/fgvc_aircraft/kmeans") == (16.0, 14.4, 16.8)
     assert published.accuracy("table5/cifar100/4") == (60.5, 72.2, 35.0)
@@ -104,7 +120,8 @@ def test_recipes_differ_as_in_the_papers() -> None:
     for name, preset in PRESETS.items():
         losses = preset.recipe.losses
         ours = preset.recipe.method == "sortal"
-        paper = replace(TRAININGS[preset.recipe.method], views=None)
+        larger = {"batch_size": 256, "lr": 0.2} if name == "rivals/cifar100/debgcd" else {}
+        paper = replace(BUILT_IN[preset.recipe.method].training, views=None, **larger)  # type: ignore[arg-type]
         assert preset.recipe.training == (replace(paper, views="auto", **ROBUST) if ours else paper)
         assert preset.dataset == name.split("/")[1] in datasets.DATASET_NAMES
         if isinstance(losses, Contrast):
@@ -112,8 +129,14 @@ def test_recipes_differ_as_in_the_papers() -> None:
             assert losses.supervised_weight == {"3": 0, "4": 1}.get(name[-1], 0.35)
         if isinstance(losses, Ranks):
             assert (losses.consistency, losses.ramp * 200) == ((5, 50) if "cifar10/" in name else (50, 150))
-        if isinstance(losses, Distillation):
-            assert losses.entropy_weight == {"cifar100": 4, "cub": 2}.get(preset.dataset, 1)
+        if isinstance(losses, Distillation) and type(losses) in (Distillation, Debiasing):
+            usual = 2 if name == "rivals/herbarium19/debgcd" else 1  # for which there is no script
+            assert losses.entropy_weight == {"cifar100": 4, "cub": 2}.get(preset.dataset, usual)
+        fine_grained = preset.dataset in ("cub", "stanford_cars", "fgvc_aircraft")
+        assert preset.trained == (2 if name.endswith("debgcd") and fine_grained else None)
+        if isinstance(losses, Reciprocity):
+            assert (losses.block_rate == 0.1) == (preset.dataset in ("cub", "cifar100"))
+            assert (losses.distinction_weight == 1) == (preset.dataset in ("stanford_cars", "herbarium19"))
 
 
 def test_the_resnet_needs_a_weights_file() -> None:
@@ -134,7 +157,7 @@ def test_presets_are_selected_by_name_or_prefix() -> None:
     assert names("table2") == [f"table2/{dataset}/{method}" for dataset in three for method in methods]
     assert names("table4/cub") == ["table4/cub"]
     assert names("table5/herbarium19") == [f"table5/herbarium19/{row}" for row in range(1, 7)]
-    assert [*PRESETS] == [name for number in range(2, 7) for name in names(f"table{number}")]
+    assert [*PRESETS] == [*(name for number in range(2, 7) for name in names(f"table{number}")), *names("rivals")]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +165,7 @@ def test_presets_are_selected_by_name_or_prefix() -> None:
     [
         ("table3/cubs/gcd", " Did you mean 'table3/cub/gcd', "),
         ("tabel2", " Did you mean 'table2', "),
-        ("cub", " Did you mean 'table3/cub', 'table4/cub'?"),
+        ("cub", " Did you mean 'table3/cub', 'rivals/cub', 'table4/cub'?"),
         ("table2/cifar1", " Did you mean 'table2/cifar10', 'table2/cifar100', "),
         ("gcd", " Did you mean 'table2/cifar10/gcd', 'table2/cifar100/gcd', 'table2/imagenet100/gcd' and 4 more?"),
         ("zzz", ""),
@@ -164,14 +187,14 @@ def test_every_preset_has_its_own_title() -> None:
     assert len({preset.title for preset in PRESETS.values()}) == len(PRESETS)
 
 
-@pytest.mark.parametrize("method", get_args(MethodName))
-def test_a_method_on_any_data_set_has_the_default_recipe(method: MethodName) -> None:
+@pytest.mark.parametrize("method", sorted(BUILT_IN))
+def test_a_method_on_any_data_set_has_the_default_recipe(method: str) -> None:
     preset = ad_hoc("flowers55", method)
     assert (preset.name, preset.version, preset.dataset) == (f"flowers55/{method}", None, "flowers55")
     assert (preset.backbone, preset.weights, preset.k, preset.n_init) == (BACKBONE, None, "true", 100)
     recipe = preset.recipe
-    assert recipe.training == replace(TRAININGS[method], **ROBUST)
-    assert recipe.losses == (LOSSES[method]() if method in LOSSES else None)
+    assert recipe.training == replace(BUILT_IN[method].training, **ROBUST)
+    assert recipe.losses == BUILT_IN[method].usual_losses()
     clusterings = {"kmeans": "kmeans", "gcd": "semi-supervised", "sortal": "semi-supervised"}
     assert recipe.clustering == clusterings.get(method, "head")
     estimate_on = "learned" if method == "sortal" else "raw"

@@ -1,7 +1,7 @@
 """Every preset from end to end, on a small copy of the files that the publisher of its data set distributes.
 
 The copies have the folders and the annotation files of the originals, with six classes, three of them old, and tiny
-images. The network is the small one, and trains for an epoch. tests/images/datasets reads all classes.
+images. The network is a small one, and trains for an epoch. tests/images/datasets reads all classes.
 """
 
 from dataclasses import replace
@@ -67,7 +67,8 @@ def test_a_preset_runs_from_published_files_to_its_table(name: str, roots: dict[
     """Except for the network, the epochs, the restarts and the number of prototypes, with the settings of the paper."""
     whole = PRESETS[name]
     root = roots[whole.dataset]
-    (preset,) = choose(None, root, names=[name], backbone="convnet", epochs=1)
+    backbone = "test_vit" if whole.recipe.method == "rlcd" else "convnet"  # which has further tokens
+    (preset,) = choose(None, root, names=[name], backbone=backbone, weights="random", epochs=1)
     losses = preset.recipe.losses
     if isinstance(losses, Contrast) and losses.output == "prototypes":
         preset = replace(preset, recipe=replace(preset.recipe, losses=replace(losses, prototypes=64)))

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from sortal.config import AUTO, BACKBONE, CONVNET, Contrast, MethodName
+from sortal.config import AUTO, BACKBONE, BUILT_IN, CONVNET, Contrast
 from sortal.errors import InputError
 from sortal.research.benchmark.presets import PRESETS, Preset, ad_hoc, select
 from sortal.research.benchmark.select import choose, numbers
 
-METHODS: tuple[MethodName, ...] = get_args(MethodName)
+NAMES = tuple(sorted(BUILT_IN))
 SMALL = "vit_small_patch16_224.dino"
 
 
@@ -24,7 +24,7 @@ def names_of(presets: tuple[Preset, ...]) -> list[str]:
 
 
 def test_methods_on_a_data_set_are_listed_once_in_the_given_order() -> None:
-    assert chosen("cifar10", methods=METHODS) == tuple(ad_hoc("cifar10", method) for method in METHODS)
+    assert chosen("cifar10", methods=NAMES) == tuple(ad_hoc("cifar10", method) for method in NAMES)
     assert names_of(chosen("cub", methods=["uno", "gcd", "uno", "kmeans"])) == ["cub/uno", "cub/gcd", "cub/kmeans"]
     assert chosen("cub") == chosen("cub", methods=["sortal"]), "the default of discover"
     (small,) = chosen("cub", backbone=CONVNET)
@@ -56,7 +56,7 @@ def test_a_folder_of_images_has_its_own_name(tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_options_replace_defaults(options: Any, fields: Any, training: Any) -> None:
-    methods: list[MethodName] = ["gcd", "kmeans"]
+    methods: list[str] = ["gcd", "kmeans"]
     for method in methods:
         usual = ad_hoc("cub", method)
         recipe = replace(usual.recipe, training=replace(usual.recipe.training, **training))
@@ -143,7 +143,11 @@ def test_presets_on_a_data_set_differ_in_name_and_content(table: str, dataset: s
     [
         ("mnist", {}, ["data set", "one of cifar10, cifar100,", "herbarium19, folder", "'mnist'", "(root=...)"]),
         (None, {}, ["Name a data set or a preset", "sortal benchmark presets"]),
-        ("cub", {"methods": ["gcd", "GCD"]}, ["'gcd', 'kmeans', 'rankstats', 'simgcd', 'sortal' or 'uno'", "'GCD'"]),
+        (
+            "cub",
+            {"methods": ["gcd", "GCD"]},
+            [f"{', '.join(NAMES)}, or", "'GCD'. Did you mean"],
+        ),
         ("cub", {"k": 0}, ["k must be a whole number of at least 1, 'true', 'auto' or None", "got 0."]),
         ("cub", {"metod": "gcd"}, ["'metod' is not a setting"]),
         ("cub", {"lr": 0.0}, ["lr must be a number above 0", "0.0"]),

@@ -200,6 +200,18 @@ def test_all_images_of_a_category_and_all_doubtful_ones_are_shown_in_pages(opene
     assert "3 images fit nowhere" in page.locator("#look").inner_text()
 
 
+def test_doubtful_images_of_one_moment_are_shown_once(opened: Open, tmp_path: Path) -> None:
+    run = sample_run()
+    unsure = np.flatnonzero(run.assignments.status == "unsure")
+    assert len(unsure) > 3
+    group = run.assignments.group.copy()
+    group[unsure[:3]] = group[unsure[0]]
+    page = opened(_written(replace(run, assignments=replace(run.assignments, group=group)), tmp_path, 72))
+    assert page.locator("#doubtful .thumb").count() == len(unsure) - 2
+    assert f"{len(unsure)} images" in page.locator("#doubt .intro").inner_text()
+    assert "70 moments" in page.locator("header .lead").inner_text()
+
+
 def test_pictures_links_and_the_legend_lead_to_categories(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     page.locator("#search").fill("nothing like it")

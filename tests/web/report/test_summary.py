@@ -24,6 +24,14 @@ def test_a_card_shows_the_most_typical_images_and_then_the_least_sure_unlabelled
     assert np.flatnonzero(summary.wrong(by_hand())).tolist() == [1, 4], "images of a known class in another category"
 
 
+def test_images_of_one_moment_are_known_to_the_page_and_fit_nowhere_once() -> None:
+    run, status = by_hand(), np.array(["labelled", "new", "known", "other", "other", "other", "known", "unsure"])
+    group, apart = np.array([0, 1, 0, 2, 3, 2, 0, 4]), np.array([0, 0, 0, 4.0, 3.0, 5.0, 0, 0])
+    run = replace(run, assignments=replace(run.assignments, status=status, group=group, apart=apart))
+    assert summary.images(run, [2, 1, 6, 5, 0, 3])["moment"] == {2: 0, 4: 0, 5: 3}
+    assert summary.farthest(run) == [5, 4]
+
+
 def test_confusion_is_a_table_or_a_list_if_there_are_many_classes() -> None:
     run = sample_run(categories=3, known=2, images=9)
     counts = [("class 0", 0, 6), ("class 0", 2, 2), ("class 1", 0, 1), ("class 1", 1, 3)]

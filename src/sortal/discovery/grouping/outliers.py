@@ -16,7 +16,7 @@ from sortal.system.distributed import Processes
 
 GAP_NEIGHBOURS, GAPS_AROUND = 5, 20  # nearest images that make a gap, and whose gaps it is compared with
 FEWEST_IMAGES = GAPS_AROUND + 2  # of a collection that says what is usual
-OTHER_ABOVE = 2.0  # how far apart an image is that fits no category; of those that do, 1 to 4 in 100 are, too
+OTHER_ABOVE = 2.2  # how far apart an image is that fits no category; of those that do, 1 to 4 in 100 are, too
 MOST_OVERALL = 3.0  # that the comparison with all images counts for at most, or a class of varied images would be apart
 SMALLEST_GAP, SMALLEST_SPREAD = 1e-3, 0.02  # distance between images, or else they are copies; spread of logarithms
 TO_DEVIATION = 1.4826  # median absolute deviations that are a standard deviation of normal values

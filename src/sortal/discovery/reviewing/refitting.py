@@ -14,11 +14,12 @@ from sortal.discovery.grouping import shared_kmeans
 from sortal.discovery.grouping.clusters import smooth
 from sortal.discovery.grouping.stability import cluster_again
 from sortal.errors import InputError
+from sortal.images.moments import Moments
 from sortal.reviews.actions import Refit
 from sortal.reviews.carrying import SAME_OVERLAP
 from sortal.reviews.history import Review
 from sortal.reviews.rejections import keep_away
-from sortal.runs.categories import free_names, nearest_first, positions
+from sortal.runs.categories import free_names, nearest_first, one_of_each, positions
 from sortal.runs.confidence import Features, Ints, stable_shares
 from sortal.runs.overlaps import jaccard, match_by_overlap
 from sortal.runs.run import sizes_of
@@ -34,13 +35,15 @@ def refit(review: Review, processes: Processes) -> Refit:
     run, seed = review.base, review.base.facts.settings.seed
     if review.settled.all():
         raise InputError("Every image is settled, so there is nothing to cluster again.")
-    x = smooth(np.array(run.features), run.facts.recipe.neighbours, processes, run.cache)
-    ids, labels = _anchors(review)
+    ids, of_images = _anchors(review)
+    moments = _moments(review, of_images)
+    x = smooth(moments.means(np.array(run.features)), run.facts.recipe.neighbours, processes, run.cache)
+    labels = moments.labels(of_images)
     k = _number(x, labels, review, str(processes.device))
     clusters = shared_kmeans.fit(x, labels, k, n_init=run.facts.settings.n_init, seed=seed, processes=processes).labels
-    found, names = _identified(review, ids, clusters, k)
-    category = _kept_away(review, np.array(found, dtype=np.int64)[clusters], x)
-    order = np.argsort(np.array(run.assignments.contents), kind="stable")
+    found, names = _identified(review, ids, review.category[moments.first], clusters, k)
+    category = _kept_away(review, np.array(found, dtype=np.int64)[clusters[moments.of]], moments.of_images(x))
+    order = moments.in_order(np.argsort(np.array(run.assignments.contents), kind="stable"))
     agreement = cluster_again(x, labels, clusters, k, order=order, seed=seed, processes=processes)
     shares = np.ones(k) if agreement is None else stable_shares(agreement, np.ones(len(x)), clusters, k)
     stability = {each: min(shares[at] for at, own in enumerate(found) if own == each) for each in found}
@@ -57,7 +60,7 @@ def refit(review: Review, processes: Processes) -> Refit:
 
 def _anchors(review: Review) -> tuple[list[int], Ints]:
     """Return the categories with labelled images, and the label (n,) of each image, −1 without one."""
-    settled = review.settled
+    settled, group = review.settled, review.base.assignments.group
     labels = np.where(settled, review.category, -1)
     for each in review.categories.values():
         rows = review.members(each.id)
@@ -66,13 +69,22 @@ def _anchors(review: Review) -> tuple[list[int], Ints]:
         sources = review.base.assignments.category_id[rows]
         for source in sizes_of(sources):
             part = rows[sources == source]
-            near = nearest_first(review.base.features, part)
-            missing = max(0, min(ANCHORS, len(part)) - int(settled[part].sum()))
+            near = one_of_each(nearest_first(review.base.features, part), group)
+            missing = max(0, min(ANCHORS, len(near)) - int(settled[part].sum()))
             labels[near[~settled[near]][:missing]] = each.id
     if (labels >= 0).all():  # k-means needs something to place
         labels[np.flatnonzero(~settled)] = -1
     ids = [*sizes_of(labels[labels >= 0])]
     return ids, positions(labels, ids)
+
+
+def _moments(review: Review, labels: Ints) -> Moments:
+    """Return the moments of images with these labels (n,), each of which counts once.
+
+    Where a person has decided on images of every moment, each image counts.
+    """
+    found = Moments.grouped(review.base.assignments.group).split_where(labels)
+    return found if (found.labels(labels) < 0).any() else Moments.single(len(labels))
 
 
 def _number(x: Features, labels: Ints, review: Review, device: str) -> int:
@@ -95,13 +107,16 @@ def _number(x: Features, labels: Ints, review: Review, device: str) -> int:
     return found.k
 
 
-def _identified(review: Review, ids: Sequence[int], clusters: Ints, k: int) -> tuple[list[int], tuple[str, ...]]:
+def _identified(
+    review: Review, ids: Sequence[int], category: Ints, clusters: Ints, k: int
+) -> tuple[list[int], tuple[str, ...]]:
     """Return the category of each cluster, and the names of those that are new; the first clusters are `ids`.
 
-    A cluster most of whose images are in a category that a person has merged is a part of it.
+    `category` (m,) is that of each moment before, and `clusters` (m,) has its cluster.
+    A cluster most of whose moments are in a category that a person has merged is a part of it.
     """
     there = [*sizes_of(review.category)]
-    before = positions(review.category, there)
+    before = positions(category, there)
     common = np.bincount(clusters * len(there) + before, minlength=k * len(there)).reshape(k, -1)
     shares, found = jaccard(clusters, before, (k, len(there))), dict(enumerate(ids))
     for row in range(len(ids), k):

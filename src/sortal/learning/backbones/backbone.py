@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Self
@@ -32,6 +32,7 @@ class Backbone(nn.Module, ABC):
         self.net = net
         self.spec = spec
         self.source = "random weights"  # origin of the weights, for display
+        self.code = ""  # a digest of the code of a network that is not Sortal's
         self.trained = 0
         self.eval()
 
@@ -47,6 +48,14 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def tail(self, inputs: Tensor) -> Tensor:
         """Compute features, (n, d), not normalised."""
+
+    def add_tokens(self, count: int, *, seed: int = 0) -> None:
+        """Add learned tokens to the input of the last block, which are trained and saved with the backbone."""
+        raise InputError(f"Further tokens need a vision transformer, which {self.spec.name} is not. Use a ViT.")
+
+    def token_rows(self, inputs: Tensor) -> Tensor:
+        """Compute the class token and the added ones from the tail's input, (n, 1 + added, d), before the last norm."""
+        raise InputError(f"Tokens need a vision transformer, which {self.spec.name} is not. Use a ViT.")
 
     def attention(self, images: Tensor) -> Tensor:
         """Return the attention maps of the class token, (n, heads, rows, columns)."""
@@ -84,11 +93,18 @@ class Backbone(nn.Module, ABC):
     def train(self, mode: bool = True) -> Self:
         return super().train(False)
 
-    def normalise(self, pixels: Tensor, flipped: Tensor | None = None) -> Tensor:
-        """Convert uint8 images, (n, height, width, 3), to the trunk's input; mirror those of the mask `flipped`."""
+    def normalise(
+        self, pixels: Tensor, flipped: Tensor | None = None, recolour: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """Convert uint8 images, (n, height, width, 3), to the trunk's input; mirror those of the mask `flipped`.
+
+        `recolour` changes images, (n, 3, height, width) from 0 to 1, before that.
+        """
         images = pixels.permute(0, 3, 1, 2)
         if flipped is not None:
             images = torch.where(flipped[:, None, None, None], images.flip(3), images)
+        if recolour is not None:
+            images = recolour(images.float() / 255) * 255
         mean, std = (
             torch.tensor(values, dtype=torch.float32, device=pixels.device)[:, None, None] * 255
             for values in (self.spec.mean, self.spec.std)
@@ -114,7 +130,7 @@ class Backbone(nn.Module, ABC):
 
     def fingerprint(self) -> str:
         """Return a digest of the weights and the spec, which determine the features."""
-        return digest(dict(self.net.state_dict()), json.dumps(asdict(self.spec), sort_keys=True))
+        return digest(dict(self.net.state_dict()), json.dumps(asdict(self.spec), sort_keys=True) + self.code)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the weights to `path`.safetensors, under timm's names, and the spec to `path`.json."""

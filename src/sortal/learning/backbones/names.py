@@ -7,7 +7,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from sortal.config import CONVNET
+from sortal.config import CONVNET, is_reference, registered_backbone
 from sortal.errors import InputError, listing
 from sortal.learning.backbones import hub
 from sortal.system.open_folder import kind_of
@@ -28,6 +28,9 @@ def check_backbone(name: str, weights: str | os.PathLike[str] | None) -> None:
         return
     if weights is not None and weights != RANDOM:
         check_file(Path(weights))
+    if is_reference(name):
+        registered_backbone(name)
+        return
     if name == CONVNET:
         return
     source = _source_of_timm()

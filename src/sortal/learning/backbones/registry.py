@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import torch
 
-from sortal.config import CONVNET
+from sortal.config import CONVNET, is_reference, registered_backbone
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones import hub
 from sortal.learning.backbones import weights as files
 from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, Spec
 from sortal.learning.backbones.convnet import ConvNet, ResNet
+from sortal.learning.backbones.foreign import load_foreign
 from sortal.learning.backbones.names import (
     RANDOM,
     check_file,
@@ -22,7 +23,7 @@ from sortal.learning.backbones.names import (
     path_of_saved,
     unknown,
 )
-from sortal.learning.backbones.vit import VisionTransformer
+from sortal.learning.backbones.vit import ADDED_TOKENS, VisionTransformer
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_json
 
@@ -41,9 +42,9 @@ def load_backbone(
     """Load a backbone and its weights.
 
     `name` is a timm model ("vit_base_patch16_224.dino"), "convnet" for the small network that is trained from scratch,
-    or the path of a saved backbone's .json. `weights` is a file, "random" (from `seed`), or None to download the hub's
-    (once; never with HF_HUB_OFFLINE=1). `trained` is the number of last blocks to train; by default 1, but all blocks
-    of "convnet".
+    the path of a saved backbone's .json, or one of your own that is loaded, FILE.py:NAME or MODULE:NAME. `weights` is a
+    file, "random" (from `seed`), or None to download the hub's (once; never with HF_HUB_OFFLINE=1). `trained` is the
+    number of last blocks to train; by default 1, but all blocks of "convnet".
     """
     if image_size is not None:
         _check_image_size(image_size)
@@ -51,22 +52,27 @@ def load_backbone(
         if weights is not None or image_size is not None:
             raise has_its_own_weights(saved)
         return _load_saved(saved, trained)
-    small = name == CONVNET
-    if not small:
+    small, foreign = name == CONVNET, is_reference(name)
+    if foreign:
+        registered_backbone(name)
+    elif not small:
         _check_name(name)
-    if weights is None and not small:
+    if weights is None and not (small or foreign):
         weights = hub.download(name, *hub_file(name))
     elif weights is not None and weights != RANDOM:
         check_file(Path(weights))
     with torch.random.fork_rng(devices=[]):  # restores the global generator for CPUs
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the GPUs
-        if small:
+        if foreign:
+            backbone = load_foreign(name, image_size)
+            backbone.source = "the weights that its code gave it"
+        elif small:
             backbone = _create_convnet(image_size or TINY_SIZE)
         else:
             backbone = _create_timm(name, image_size or IMAGE_SIZE, draw=weights == RANDOM)
     if weights is not None and weights != RANDOM:
         normalised = _load_weights(backbone, Path(weights))
-        if not (normalised or small or "." in name):
+        if not (normalised or small or foreign or "." in name):
             _check_normalisation(name)
     if trained is None:
         trained = len(backbone.blocks) if small else 1
@@ -169,7 +175,10 @@ def hub_file(name: str) -> tuple[str, str]:
 
 def _load_weights(backbone: Backbone, path: Path) -> bool:
     """Load weights; return whether a .json next to them states how images are normalised."""
-    files.fill(backbone.net, files.read(path), name=backbone.spec.name, origin=repr(str(path)))
+    state = files.read(path)
+    if ADDED_TOKENS in state and isinstance(backbone, VisionTransformer) and state[ADDED_TOKENS].dim() == 2:
+        backbone.add_tokens(len(state[ADDED_TOKENS]))
+    files.fill(backbone.net, state, name=backbone.spec.name, origin=repr(str(path)))
     sha256 = files.sha256(path)
     backbone.source = f"{path.name} (sha256 {sha256})"
     saved = _read_saved(path.with_suffix(".json"))
@@ -192,7 +201,7 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
             f"The weights in {str(file)!r} do not match the digest in {str(path)!r}. Save the backbone again."
         )
     _check_image_size(spec.image_size)
-    if spec.name != CONVNET:
+    if spec.name != CONVNET and not is_reference(spec.name):
         _check_claim(spec, path, file)
     trained = saved.trained if trained is None else trained
     backbone = load_backbone(spec.name, weights=file, image_size=spec.image_size, trained=trained)

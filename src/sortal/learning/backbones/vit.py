@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone, Spec
 
+ADDED_TOKENS, ADDED_DEVIATION = "added_tokens", 0.01  # their name among the weights, and their deviation at first
+
 
 class VisionTransformer(Backbone):
     """Any vision transformer of timm with a class token: DINO, DINOv2, DINOv3, MAE, CLIP's towers.
@@ -43,6 +45,30 @@ class VisionTransformer(Backbone):
         features: Tensor = cast(Any, self.net).norm(_class_row(self.blocks[last], tokens, self._rope(last)))
         return features
 
+    def add_tokens(self, count: int, *, seed: int = 0) -> None:
+        if self._rope(len(self.blocks) - 1) is not None:
+            raise InputError(f"Further tokens need position embeddings, but those of {self.spec.name} are rotary.")
+        drawn = torch.randn(count, self.spec.width, generator=torch.Generator().manual_seed(seed))
+        tokens = nn.Parameter((ADDED_DEVIATION * drawn).to(self.device, self.dtype))
+        self.net.register_parameter(ADDED_TOKENS, tokens)
+        tokens.requires_grad_(self.trained > 0)
+
+    @property
+    def _added(self) -> Tensor | None:
+        return getattr(self.net, ADDED_TOKENS, None)
+
+    def train_last(self, blocks: int) -> Self:
+        super().train_last(blocks)
+        if self._added is not None:
+            self._added.requires_grad_(blocks > 0)
+        return self
+
+    def token_rows(self, inputs: Tensor) -> Tensor:
+        last = len(self.blocks) - 1
+        added = 0 if self._added is None else len(self._added)
+        tokens = _apply(self.blocks[last], self._enter_last(inputs), self._rope(last))
+        return torch.cat([tokens[:, :1], tokens[:, tokens.shape[1] - added :]], dim=1)
+
     @torch.no_grad()
     def largest_query(self, inputs: Tensor) -> Tensor | None:
         block = self.blocks[-1]
@@ -58,10 +84,11 @@ class VisionTransformer(Backbone):
         block = self.blocks[last]
         if not _is_supported(block):
             raise InputError(f"Attention maps do not support the blocks of {self.spec.name}. Use another ViT.")
-        tokens = self._run(self.trunk(images), self.split, last)
+        tokens = self._enter_last(self.trunk(images))
         weights = _attention_weights(block, _standardise(cast(Any, block).norm1, tokens), self._rope(last))
+        end = tokens.shape[1] - (0 if self._added is None else len(self._added))
         patches = self.grid[0] * self.grid[1]
-        maps: Tensor = weights[:, -patches:].transpose(1, 2).unflatten(2, self.grid)
+        maps: Tensor = weights[:, end - patches : end].transpose(1, 2).unflatten(2, self.grid)
         return maps
 
     def in_bf16(self) -> Self:
@@ -76,7 +103,10 @@ class VisionTransformer(Backbone):
         """Compute the tokens that enter the last block from the tail's input."""
         if not torch.is_autocast_enabled(inputs.device.type):
             inputs = inputs.to(self.dtype)  # from the bfloat16 of cached tokens
-        return self._run(inputs, self.split, len(self.blocks) - 1)
+        tokens = self._run(inputs, self.split, len(self.blocks) - 1)
+        if self._added is None:
+            return tokens
+        return torch.cat([tokens, self._added.to(tokens.dtype).expand(len(tokens), -1, -1)], dim=1)
 
     def _run(self, tokens: Tensor, start: int, end: int) -> Tensor:
         for i in range(start, end):

@@ -1,27 +1,37 @@
 """Training methods by name."""
 
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
-import numpy as np
-
-from sortal.config import Contrast, Distillation, Ranks, Recipe, Rounds, Swaps
+from sortal.config import Recipe, registration_of
+from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.methods.contrastive import Contrastive
-from sortal.learning.methods.method import Method
+from sortal.learning.methods.debgcd import DebGcd
+from sortal.learning.methods.legogcd import LegoGcd
+from sortal.learning.methods.method import Method, Problem
 from sortal.learning.methods.rankstats import RankStats
+from sortal.learning.methods.rlcd import Rlcd
 from sortal.learning.methods.simgcd import SimGcd
 from sortal.learning.methods.sortal import Sortal
 from sortal.learning.methods.uno import Uno
 
-METHOD_CLASSES: dict[str, type[Method]] = {
-    "gcd": Contrastive,
-    "rankstats": RankStats,
-    "simgcd": SimGcd,
-    "sortal": Sortal,
-    "uno": Uno,
-}
-
-__all__ = ["METHODS", "Contrastive", "Method", "RankStats", "SimGcd", "Sortal", "Uno", "make"]
+__all__ = [
+    "Contrastive",
+    "DebGcd",
+    "LegoGcd",
+    "Method",
+    "Problem",
+    "RankStats",
+    "Rlcd",
+    "SimGcd",
+    "Sortal",
+    "Uno",
+    "learner_of",
+    "loaded",
+    "make",
+]
 
 
 def make(recipe: Recipe, backbone: Backbone, *, k: int, known: Sequence[int]) -> Method:
@@ -29,17 +39,23 @@ def make(recipe: Recipe, backbone: Backbone, *, k: int, known: Sequence[int]) ->
 
     Of Sortal's rounds it is the classifier, with equal shares.
     """
-    seed, losses = recipe.training.seed, recipe.losses
-    match losses:
-        case Contrast():
-            return Contrastive(backbone, losses, seed=seed)
-        case Ranks():
-            return RankStats(backbone, k, known, losses, seed=seed)
-        case Swaps():
-            return Uno(backbone, k, known, losses, seed=seed, batch_size=recipe.training.batch_size)
-        case Distillation():
-            return SimGcd(backbone, k, known, losses, seed=seed)
-        case Rounds():
-            return Sortal(backbone, known, np.ones(max(k, len(known), 1)), losses, seed=seed)
-        case None:
-            raise ValueError(f"{recipe.method} is not trained")
+    of, learner = registration_of(recipe.method), learner_of(recipe.method)
+    if learner is None or type(recipe.losses) is not of.losses:
+        raise ValueError(f"{recipe.method} is not trained with {recipe.losses!r}")
+    return learner.create(backbone, recipe.losses, Problem(k=k, known=tuple(known), training=recipe.training))
+
+
+def learner_of(name: str) -> type[Method] | None:
+    """Return the class of a method; None if it trains nothing."""
+    learner = loaded(registration_of(name).learner)
+    if learner is not None and not (isinstance(learner, type) and issubclass(learner, Method)):
+        raise InputError(f"The method {name} must be a subclass of sortal.learning.methods.Method, got {learner!r}.")
+    return learner
+
+
+def loaded(code: Any) -> Any:
+    """Return a class or function of a registration, which may say where it is: "package.module:name"."""
+    if not isinstance(code, str):
+        return code
+    module, _, name = code.partition(":")
+    return getattr(import_module(module), name)

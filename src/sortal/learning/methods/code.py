@@ -32,6 +32,17 @@ def code_of(method: Method) -> str:
     return ", ".join([f"loop {LOOP}", *versions, *digest])
 
 
+def source_of(*codes: type | FunctionType) -> str:
+    """Return a digest of the source of classes and functions and of what they import; of ours, of the version."""
+    places = [each for code in codes for each in (code.__mro__ if isinstance(code, type) else [code])]
+    names, brought = [each.__module__ for each in places], {_package(each.__module__) for each in places}
+    own = [each for each in places if _package(each.__module__) == "sortal" and "version" in vars(each)]
+    versions = sorted(f"{each.__name__} {vars(each)['version']}" for each in own)
+    counted = [each for each in places if isinstance(each, type) and _counts(each.__module__, brought)]
+    parts = [*versions, *sorted({*_sources(names, brought), *map(_source, counted)})]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def _sources(names: list[str], brought: set[str]) -> Iterator[str]:
     """Yield the source of modules that count, and of those that they import."""
     waiting, seen = list(names), set[str]()

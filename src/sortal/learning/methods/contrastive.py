@@ -1,13 +1,15 @@
 """GCD (Vaze et al., CVPR 2022): contrastive learning, self-supervised on all images and supervised on labelled ones."""
 
+from typing import Self
+
 from torch import Tensor
 
-from sortal.config import Contrast
+from sortal.config import Contrast, Losses
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Batch
 from sortal.learning.heads import ProjectionHead
 from sortal.learning.losses import contrastive
-from sortal.learning.methods.method import Method
+from sortal.learning.methods.method import Method, Problem
 
 
 class Contrastive(Method):
@@ -21,6 +23,10 @@ class Contrastive(Method):
         c = self.config = config or Contrast()
         prototypes, width = c.prototypes if c.output == "prototypes" else None, backbone.spec.width
         self.head = ProjectionHead(width, hidden=c.hidden, bottleneck=c.bottleneck, prototypes=prototypes, seed=seed)
+
+    @classmethod
+    def create(cls, backbone: Backbone, losses: Losses, problem: Problem) -> Self:
+        return cls(backbone, losses, seed=problem.training.seed)
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.head(self.backbone.tail(inputs))

@@ -1,17 +1,18 @@
 """RankStats+: ranking statistics (Han et al., ICLR 2020) on old and new categories, the GCD paper's baseline."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from sortal.config import Ranks
+from sortal.config import Losses, Ranks
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Batch
 from sortal.learning.heads import Classifier, output_index
 from sortal.learning.losses import classification, pairwise, same_top_features
-from sortal.learning.methods.method import Method
+from sortal.learning.methods.method import Method, Problem
 
 
 class RankStats(Method):
@@ -32,6 +33,10 @@ class RankStats(Method):
         self.config = config or Ranks()
         self.head = Classifier(backbone.spec.width, k, bias=True, seed=seed)
         self.register_buffer("known", torch.tensor(known, dtype=torch.int64))
+
+    @classmethod
+    def create(cls, backbone: Backbone, losses: Losses, problem: Problem) -> Self:
+        return cls(backbone, problem.k, problem.known, losses, seed=problem.training.seed)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute features and logits, concatenated to (n, d + k)."""

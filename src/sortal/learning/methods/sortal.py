@@ -1,6 +1,7 @@
 """Sortal's classifier: SimGCD's losses, with a share of the unlabelled images for each category."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import torch
@@ -8,10 +9,11 @@ import torch.nn.functional as nnf
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sortal.config import Rounds
+from sortal.config import Losses, Rounds
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Batch
 from sortal.learning.losses import divergence
+from sortal.learning.methods.method import Problem
 from sortal.learning.methods.simgcd import SimGcd
 
 
@@ -42,6 +44,11 @@ class Sortal(SimGcd):
                 self.categories.weight.copy_(
                     torch.where(directions.any(1, keepdim=True), directions, self.categories.weight)
                 )
+
+    @classmethod
+    def create(cls, backbone: Backbone, losses: Losses, problem: Problem) -> Self:
+        shares = np.ones(max(problem.k, len(problem.known), 1))
+        return cls(backbone, problem.known, shares, losses, seed=problem.training.seed)
 
     def imbalance(self, probabilities: Tensor, batch: Batch) -> Tensor:
         return divergence(probabilities, batch.labels < 0, self.shares)

@@ -1,17 +1,18 @@
 """UNO+: swapped predictions (Fini et al., ICCV 2021) on old and new categories, the GCD paper's baseline."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from sortal.config import AUTO, Swaps
+from sortal.config import AUTO, Losses, Swaps
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Batch
 from sortal.learning.heads import Classifier, output_index
 from sortal.learning.losses import sinkhorn
-from sortal.learning.methods.method import Method
+from sortal.learning.methods.method import Method, Problem
 
 VIEWS_PER_CATEGORY = 4  # views in the Sinkhorn assignment, at least
 DECAY = 0.99  # of the moving average of a head's loss
@@ -59,6 +60,11 @@ class Uno(Method):
         self.register_buffer("queue", torch.zeros(length, sum(self.sizes)))
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean_losses", torch.zeros(c.heads))
+
+    @classmethod
+    def create(cls, backbone: Backbone, losses: Losses, problem: Problem) -> Self:
+        training = problem.training
+        return cls(backbone, problem.k, problem.known, losses, seed=training.seed, batch_size=training.batch_size)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute the cosines to the prototypes of all heads, concatenated; `after_step` normalises prototypes."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from sortal.config import BACKBONE, Contrast
+from sortal.config import BACKBONE, METHODS, Contrast
 from sortal.research.benchmark import aggregate, published
 from sortal.research.benchmark.aggregate import Group, figure, flat, lines, share, shortened
 from sortal.research.benchmark.presets import (
@@ -14,8 +14,10 @@ from sortal.research.benchmark.presets import (
     ACCURACY_TABLES,
     COUNTED,
     DATASET_TITLES,
-    METHOD_TITLES,
+    PAPER_METHODS,
     PRESETS,
+    RIVAL_METHODS,
+    RIVALRY,
     Preset,
 )
 from sortal.research.benchmark.records import SHARES, KRecord, Record, RequestedK
@@ -27,8 +29,9 @@ TITLES = {
     "table4": "Table 4: number of classes",
     "table5": "Table 5: ablation",
     "table6": "Table 6: aircraft",
+    "rivals": "Later methods",
 }
-K_WORDS = {"true": "true k", "auto": "estimated k"}
+K_WORDS = {"true": "true k", "auto": "estimated k", "own": "the method's own k"}
 ABOUT_ACCURACY = (
     "Accuracy on the unlabelled images in %, true k: mean ± sample standard deviation over seeds; published figures "
     "in brackets.",
@@ -36,6 +39,7 @@ ABOUT_ACCURACY = (
     "split, with new classes and true k.",
 )
 ABOUT_SIMGCD = "SimGCD is newer than the paper; its published figures are means of 5 runs."
+ABOUT_RIVALS = "The last epoch; the published figures of DebGCD are those of the epoch with the best true accuracy."
 ABOUT_K = "Mean ± sample standard deviation over seeds; published figures in brackets. The error is in %."
 ABOUT_OTHERS = (
     "In %, except k, seeds and minutes: mean ± sample standard deviation over seeds. Legacy matches old and new "
@@ -64,7 +68,8 @@ def tables(records: Sequence[Record]) -> tuple[Table, ...]:
     for record in sorted(records, key=lambda record: json.dumps(record.to_json(), sort_keys=True)):
         group = by_name.setdefault(record.name, []) if _is_preset(record) else others
         group.append(record)
-    of_methods = [run for name, some in by_name.items() for run in some if name.partition("/")[0] in ACCURACY_TABLES]
+    with_bounds = (*ACCURACY_TABLES, "rivals")
+    of_methods = [run for name, some in by_name.items() for run in some if name.partition("/")[0] in with_bounds]
     for bound in bound_records(of_methods, lambda record, which: f"{record.name.rpartition('/')[0]}/{which}"):
         by_name.setdefault(bound.name, []).append(bound)
     others += bound_records(others, lambda record, which: f"{record.dataset}/{BOUND_TITLES[which]}")
@@ -125,10 +130,10 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
         names = {(f"Row {row}", *_parts(PRESETS[own[0]])): own for row, own in rows_of.items()}
         header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
     else:
-        of = ACCURACY_TABLES[table]
-        names = {(title,): [f"{table}/{dataset}/{method}" for dataset in of] for method, title in METHOD_TITLES.items()}
+        of, methods = (RIVALRY, RIVAL_METHODS) if table == "rivals" else (ACCURACY_TABLES[table], PAPER_METHODS)
+        names = {(METHODS[method].title,): [f"{table}/{dataset}/{method}" for dataset in of] for method in methods}
         header = ("Method", *_headings(of))
-        about = (*ABOUT_ACCURACY, ABOUT_SIMGCD)
+        about = (ABOUT_ACCURACY[0], ABOUT_RIVALS) if table == "rivals" else (*ABOUT_ACCURACY, ABOUT_SIMGCD)
         rows_of_bounds = {which: [f"{table}/{dataset}/{which}" for dataset in of] for which in BOUND_TITLES}
         if any(name in by_name for own in rows_of_bounds.values() for name in own):
             titles = {which: (title,) for which, title in BOUND_TITLES.items()}
@@ -204,12 +209,12 @@ _BOUND_PLACES = {"floor": -1, "ceiling": 1}
 def _label(record: Record) -> str:
     """Return the name of a run in the table of its data set; a modified preset keeps its whole name."""
     own = record.name if record.name in PRESETS else record.name.partition("/")[2] or record.name
-    return next((title for method, title in METHOD_TITLES.items() if method == own), own)
+    return METHODS[own].title if own in METHODS else own
 
 
 def _place(record: Record) -> tuple[int, str]:
     """Return a sort key: methods in the order of the paper, then the rest by name."""
-    label, titles = _label(record), [*METHOD_TITLES.values()]
+    label, titles = _label(record), [METHODS[method].title for method in (*PAPER_METHODS, *RIVAL_METHODS)]
     return titles.index(label) if label in titles else len(titles), label
 
 

@@ -1,4 +1,4 @@
-"""Presets: a recipe for every row of the paper's tables, and one for Sortal's own method, each with a version."""
+"""Presets: a recipe for every row of the paper's tables, of Sortal's own method and of later ones, with versions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -7,15 +7,17 @@ from typing import Any
 
 from sortal.config import (
     BACKBONE,
-    TRAININGS,
-    Clustering,
+    METHODS,
     Contrast,
+    Debiasing,
     Discovery,
     Distillation,
     Losses,
-    MethodName,
     Ranks,
     Recipe,
+    Reciprocity,
+    Retention,
+    registration_of,
 )
 from sortal.discovery.defaults import FEW_IMAGES, recipe_for
 from sortal.errors import InputError, quoted
@@ -31,38 +33,49 @@ DATASET_TITLES = {
     "herbarium19": "Herbarium-19",
     "fgvc_aircraft": "FGVC-Aircraft",
 }
-METHOD_TITLES: dict[MethodName, str] = {
-    "kmeans": "k-means",
-    "rankstats": "RankStats+",
-    "uno": "UNO+",
-    "gcd": "GCD",
-    "simgcd": "SimGCD",
-    "sortal": "Sortal",
-}
+PAPER_METHODS = ("kmeans", "rankstats", "uno", "gcd", "simgcd", "sortal")  # the rows of its tables, and our own
+RIVAL_METHODS = ("legogcd", "rlcd", "debgcd")  # published later, in a table of their own
 ACCURACY_TABLES = {  # data sets of the tables of methods
     "table2": ("cifar10", "cifar100", "imagenet100"),
     "table3": ("cub", "stanford_cars", "herbarium19"),
     "table6": ("fgvc_aircraft",),
 }
 COUNTED = ("cifar10", "cifar100", "imagenet100", "cub", "stanford_cars", "herbarium19")  # table4
+RIVALRY = ("cub", "stanford_cars", "fgvc_aircraft", "cifar100", "imagenet100", "herbarium19")  # rivals
 ABLATED = ("cifar100", "herbarium19")  # table5
 # Incremented when the recipes of a method change.
-VERSIONS: dict[MethodName, int] = {**dict.fromkeys(METHOD_TITLES, 1), "simgcd": 2, "sortal": 4}
-CLUSTERINGS: dict[MethodName, Clustering] = {  # all others: "head"
-    "kmeans": "kmeans",
-    **dict.fromkeys(("gcd", "sortal"), "semi-supervised"),
-}
+VERSIONS = {**dict.fromkeys((*PAPER_METHODS, *RIVAL_METHODS), 1), "simgcd": 2, "sortal": 4}
 N_INIT = 100
 RESNET_WEIGHTS = "dino_resnet50_pretrain.pth, from github.com/facebookresearch/dino"
-PAPER_LOSSES: dict[MethodName, Losses] = {  # where they are not the default
+PAPER_LOSSES: dict[str, Losses] = {  # where they are not the default
     "gcd": Contrast(output="prototypes"),
     "simgcd": Distillation(entropy_weight=1),
 }
-SPECIAL_LOSSES: dict[tuple[MethodName, str], Losses] = {  # on single data sets
+SPECIAL_LOSSES: dict[tuple[str, str], Losses] = {  # on single data sets
     ("rankstats", "cifar10"): Ranks(consistency=5, ramp=50 / 200),
     ("simgcd", "cifar100"): Distillation(entropy_weight=4),  # from the scripts of SimGCD's authors
     ("simgcd", "cub"): Distillation(entropy_weight=2),
+    # From the scripts of their authors; RLCD has none for aircraft and ImageNet-100, and DebGCD none for Herbarium-19
+    ("legogcd", "cub"): Retention(),
+    ("legogcd", "stanford_cars"): Retention(entropy_weight=1, confidence=0.85),
+    ("legogcd", "fgvc_aircraft"): Retention(entropy_weight=1, confidence=0.9),
+    ("legogcd", "cifar100"): Retention(confidence=0.85),
+    ("legogcd", "imagenet100"): Retention(entropy_weight=1, confidence=0.8),
+    ("legogcd", "herbarium19"): Retention(entropy_weight=1),
+    ("rlcd", "cub"): Reciprocity(block_rate=0.1),
+    ("rlcd", "stanford_cars"): Reciprocity(distinction_weight=1),
+    ("rlcd", "cifar100"): Reciprocity(block_rate=0.1),
+    ("rlcd", "herbarium19"): Reciprocity(distinction_weight=1),
+    ("debgcd", "cub"): Debiasing(debiased_weight=4, confidence=0.65),
+    ("debgcd", "stanford_cars"): Debiasing(entropy_weight=1),
+    ("debgcd", "fgvc_aircraft"): Debiasing(entropy_weight=1, confidence=0.85, detector_weight=0.01),
+    ("debgcd", "cifar100"): Debiasing(entropy_weight=4, debiased_weight=0.5, confidence=0.55, detector_weight=0.001),
+    ("debgcd", "imagenet100"): Debiasing(entropy_weight=1, confidence=0.85),
 }
+SPECIAL_TRAINING: dict[tuple[str, str], dict[str, Any]] = {
+    ("debgcd", "cifar100"): {"batch_size": 256, "lr": 0.2},
+}
+SPECIAL_BLOCKS = {("debgcd", dataset): 2 for dataset in ("cub", "stanford_cars", "fgvc_aircraft")}  # trained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +91,7 @@ class Preset:
     n_init: int
     recipe: Recipe
     title: str  # for people
+    trained: int | None = None  # last blocks of the backbone; None for the method's own
     needs: str | None = None  # a weights file that is not on the hub, and its source
 
     def settings(self) -> dict[str, Any]:
@@ -99,12 +113,12 @@ def select(name: str) -> tuple[Preset, ...]:
     raise InputError(f"Unknown preset {quoted(name)}.{hint} List them with: sortal benchmark presets.")
 
 
-def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbone: str = BACKBONE) -> Preset:
+def ad_hoc(dataset: str, method: str, *, name: str | None = None, backbone: str = BACKBONE) -> Preset:
     """Return a method with Sortal's own defaults on any data set, named dataset/method by default."""
-    settings = Discovery(method=method, backbone=backbone)
+    of, settings = registration_of(method), Discovery(method=method, backbone=backbone)
     recipe = recipe_for(settings, FEW_IMAGES, on_gpu=True)  # the epochs of a large set on a GPU
     return Preset(
-        name=name or f"{dataset}/{method}",
+        name=name or f"{dataset}/{of.name}",
         version=None,
         dataset=dataset,
         backbone=backbone,
@@ -113,15 +127,15 @@ def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbon
         n_init=N_INIT,
         recipe=replace(
             recipe,
-            clustering=CLUSTERINGS.get(method, "head"),
-            estimate_on="learned" if method == "sortal" else "raw",
-            select=method == "gcd",
+            clustering="kmeans" if of.name == "kmeans" else of.clustering,
+            estimate_on="learned" if of.name == "sortal" else "raw",
+            select=of.name == "gcd",
         ),
-        title=f"{DATASET_TITLES.get(dataset, dataset)}, {METHOD_TITLES[method]}",
+        title=f"{DATASET_TITLES.get(dataset, dataset)}, {of.title}",
     )
 
 
-def _preset(name: str, method: MethodName, title: str, **changes: Any) -> Preset:
+def _preset(name: str, method: str, title: str, **changes: Any) -> Preset:
     """Return a method with the paper's recipe, 200 epochs with new views in each, except for `changes`.
 
     Sortal's own method keeps its defaults.
@@ -130,11 +144,13 @@ def _preset(name: str, method: MethodName, title: str, **changes: Any) -> Preset
     usual = ad_hoc(dataset, method, name=name)
     if method == "sortal":
         return replace(usual, version=VERSIONS[method])
-    training = replace(TRAININGS[method], epochs=200, batch_size=128, views=None)
-    losses = SPECIAL_LOSSES.get((method, dataset)) or PAPER_LOSSES.get(method) or usual.recipe.losses
+    on, published = (method, dataset), {"epochs": 200, "batch_size": 128, "views": None}
+    training = replace(METHODS[method].training, **published | SPECIAL_TRAINING.get(on, {}))
+    losses = SPECIAL_LOSSES.get(on) or PAPER_LOSSES.get(method) or usual.recipe.losses
     settings: dict[str, Any] = {"training": training, "losses": losses, **changes}
     title = f"{DATASET_TITLES[dataset]}, {title}"
-    return replace(usual, version=VERSIONS[method], recipe=replace(usual.recipe, **settings), title=title)
+    recipe, blocks = replace(usual.recipe, **settings), SPECIAL_BLOCKS.get(on)
+    return replace(usual, version=VERSIONS[method], recipe=recipe, title=title, trained=blocks)
 
 
 def _ablation(start: str) -> Iterator[Preset]:
@@ -151,13 +167,19 @@ def _ablation(start: str) -> Iterator[Preset]:
 def _paper() -> Iterator[Preset]:
     for table, datasets in ACCURACY_TABLES.items():
         for dataset in datasets:
-            for method, title in METHOD_TITLES.items():
-                yield _preset(f"{table}/{dataset}/{method}", method, title)
+            for method in PAPER_METHODS:
+                yield _preset(f"{table}/{dataset}/{method}", method, METHODS[method].title)
     for dataset in COUNTED:
         yield replace(_preset(f"table4/{dataset}", "kmeans", "how many classes"), k="auto")
     for dataset in ABLATED:
         yield from _ablation(f"table5/{dataset}")
 
 
-_BY_TABLE = sorted(_paper(), key=lambda preset: preset.name.partition("/")[0])
+def _rivals() -> Iterator[Preset]:
+    for dataset in RIVALRY:
+        for method in RIVAL_METHODS:
+            yield _preset(f"rivals/{dataset}/{method}", method, METHODS[method].title)
+
+
+_BY_TABLE = [*sorted(_paper(), key=lambda preset: preset.name.partition("/")[0]), *_rivals()]
 PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in _BY_TABLE}

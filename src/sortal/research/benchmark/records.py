@@ -21,7 +21,7 @@ RECORD_FORMAT = "sortal benchmark 2"
 BOUNDS_STAGE = "bounds"
 SHARES = ("all", "old", "new")  # the fields of Accuracy
 A_RUN = "A benchmark run is a folder with a benchmark.json written by sortal benchmark, or that file"
-RequestedK = Literal["true", "auto"] | int  # "true" is the data set's number of classes; "auto" estimates it
+RequestedK = Literal["true", "auto", "own"] | int  # the data set's; estimated by Sortal, or by the method; or this
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from sortal.config import AUTO, BACKBONE, LIVE, Contrast, Discovery, MethodName, Overrides, from_keywords
+from sortal.config import (
+    AUTO,
+    BACKBONE,
+    LIVE,
+    OWN_K,
+    Contrast,
+    Discovery,
+    Overrides,
+    changed,
+    combinations,
+    from_keywords,
+    load_method,
+    load_named_backbone,
+    registration_of,
+)
 from sortal.errors import InputError, Remedy
 from sortal.images import datasets
 from sortal.research.benchmark.presets import Preset, ad_hoc, select
@@ -27,6 +41,8 @@ def choose(
     it is named after that.
     """
     (overrides,) = from_keywords(changes, Overrides)
+    if overrides.backbone is not None:
+        load_named_backbone(overrides.backbone)
     known = (*datasets.DATASET_NAMES, datasets.FOLDER)
     if dataset is not None and dataset not in known:
         own = Remedy("for your own folder, use the data set named folder", root=...)
@@ -41,11 +57,15 @@ def choose(
     else:
         label, backbone = datasets.label(dataset, root), overrides.backbone or BACKBONE
         asked = methods or (Discovery().method,)
-        each = cast(dict[MethodName, None], dict.fromkeys(asked))  # ad_hoc refuses other names
+        each = dict.fromkeys(registration_of(load_method(reference)).name for reference in asked)
         chosen = [ad_hoc(dataset, method, name=f"{label}/{method}", backbone=backbone) for method in each]
     some = overrides.backbone is None and any(preset.needs for preset in chosen)  # only these take the weights
     without = replace(overrides, weights=None) if some else overrides
-    return tuple(_override(preset, overrides if preset.needs else without, fast) for preset in chosen)
+    return tuple(
+        _override(preset, overrides if preset.needs else without, fast, changes)
+        for preset in chosen
+        for changes in combinations(overrides.set)
+    )
 
 
 def numbers(parts: Sequence[str]) -> tuple[int, ...]:
@@ -71,7 +91,7 @@ def _on_dataset(presets: Sequence[Preset], dataset: str, label: str) -> list[Pre
     ]
 
 
-def _override(preset: Preset, changes: Overrides, fast: bool) -> Preset:
+def _override(preset: Preset, changes: Overrides, fast: bool, settings: tuple[str, ...]) -> Preset:
     training: dict[str, Any] = {"views": AUTO} if fast else {}
     training |= {name: value for name in ("epochs", "lr", "views") if (value := getattr(changes, name)) is not None}
     if training.get("views") == LIVE:
@@ -79,9 +99,16 @@ def _override(preset: Preset, changes: Overrides, fast: bool) -> Preset:
     recipe = replace(preset.recipe, training=replace(preset.recipe.training, **training))
     if fast and isinstance(recipe.losses, Contrast):
         recipe = replace(recipe, losses=replace(recipe.losses, output="bottleneck"))
+    name = " ".join((preset.name, *(each.replace("/", "-") for each in settings)))
+    recipe = changed(recipe, settings)
     same = changes.backbone in (None, preset.backbone)
     other: Any = {} if same else {"backbone": changes.backbone, "needs": None}
     k, weights = changes.k or preset.k, changes.weights or preset.weights
-    changed = replace(preset, k=k, weights=weights, recipe=recipe, **other)
-    unmodified = replace(changed, weights=preset.weights) == preset  # a file may hold the same weights as the hub
-    return changed if unmodified else replace(changed, version=None)
+    trained = changes.trained or preset.trained
+    found = replace(preset, name=name, k=k, weights=weights, trained=trained, recipe=recipe, **other)
+    if k == OWN_K and not registration_of(recipe.method).finds_k:
+        raise InputError(
+            f"k must be true, auto or a number for {recipe.method}, which does not find it itself, got own."
+        )
+    unmodified = replace(found, weights=preset.weights) == preset  # a file may hold the same weights as the hub
+    return found if unmodified else replace(found, version=None)

@@ -53,6 +53,7 @@ def sweep(
     out: str | os.PathLike[str] = "benchmark",
     seeds: Sequence[int] = DEFAULT_SEEDS,
     processes: int | None = None,
+    watch_truth: bool = False,
     command: str = "sortal.research.benchmark.sweep.sweep(...)",
     runtime: Runtime = Runtime(),
 ) -> SweepResult:
@@ -60,8 +61,8 @@ def sweep(
 
     Recorded runs are not repeated, and interrupted ones are resumed. A run that fails does not stop the others.
     `processes` is the number of runs at the same time, by default one per GPU; `command` is stored in the records as
-    the way to reproduce them. Processes that torchrun started carry out one run after the other together, and end with
-    the first that fails.
+    the way to reproduce them. `watch_truth` writes the accuracy of each epoch into the folder of a run. Processes that
+    torchrun started carry out one run after the other together, and end with the first that fails.
     """
     _check(presets, seeds, processes, Path(out))
     team = launch(runtime.device)
@@ -69,7 +70,8 @@ def sweep(
     if team.size > 1 and processes is not None:
         raise InputError(f"processes cannot be combined with torchrun, which started {team.size}, got {processes}.")
     runtime = team.runtime(runtime)
-    tasks = [Task(preset=p, seed=s, root=Path(root), out=Path(out), command=command) for p in presets for s in seeds]
+    same: Any = {"root": Path(root), "out": Path(out), "command": command, "watch_truth": watch_truth}
+    tasks = [Task(preset=preset, seed=seed, **same) for preset in presets for seed in seeds]
     runtime.progress("Reading data sets", 0, 0)
     names = dict.fromkeys(preset.dataset for preset in presets)
     data = team.by_first(lambda: {name: read(name, Path(root)) for name in names})

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sortal.config import CLASSIFIERS, LIVE, Discovery, Recipe
+from sortal.config import AUTO, LIVE, Discovery, Recipe, registration_of
 from sortal.discovery.job import Job, Origin, check_sortable
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.images import datasets
@@ -19,8 +19,8 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.learning.methods import METHOD_CLASSES
-from sortal.learning.methods.code import LOOP
+from sortal.learning.methods import learner_of, loaded
+from sortal.learning.methods.code import LOOP, source_of
 from sortal.research.benchmark import records
 from sortal.research.benchmark.bounds import bounds_of
 from sortal.research.benchmark.presets import Preset
@@ -67,6 +67,7 @@ class Task:
     root: Path
     out: Path
     command: str
+    watch_truth: bool = False  # which the result does not depend on
 
     @property
     def dataset(self) -> str:
@@ -95,21 +96,27 @@ class Task:
         """Return a digest of everything that decides the result; the location of the data does not."""
         describes = ("name", "version", "title", "needs")
         decides = {name: value for name, value in asdict(self.preset).items() if name not in describes}
+        if decides["trained"] is None:
+            del decides["trained"]  # as before there was a choice
         weights = None if self.preset.weights is None else stamp_of(self.preset.weights)
         return cache.key("benchmark", decides, weights, self.seed, data.stamp, self._versions)
 
     @property
-    def _versions(self) -> tuple[int, int] | None:
-        """Return the versions of the training loop and the method; None for a method that is not trained."""
-        method = METHOD_CLASSES.get(self.preset.recipe.method)
-        return None if method is None else (LOOP, method.version)
+    def _versions(self) -> tuple[int | str, ...] | None:
+        """Return the versions of the training loop and the method; None for one of ours that is not trained."""
+        of = registration_of(self.preset.recipe.method)
+        learner = learner_of(of.name)
+        if not of.is_own:
+            return (LOOP, source_of(*(code for code in (learner, loaded(of.cluster)) if code is not None)))
+        return None if learner is None else (LOOP, learner.version)
 
     @property
     def training_key(self) -> tuple[Any, ...]:
         """Return everything that decides the training: the first of several tasks with the same key trains for all."""
         p = self.preset
-        k = p.k if p.recipe.method in CLASSIFIERS else None
-        return self.dataset, p.backbone, p.weights, repr(p.recipe.losses), repr(p.recipe.training), self.seed, k
+        k = p.k if registration_of(p.recipe.method).needs_k else None
+        how = repr(p.recipe.losses), repr(p.recipe.training), p.recipe.method, p.trained
+        return self.dataset, p.backbone, p.weights, *how, self.seed, k
 
 
 def _stamp(images: ImageSet) -> list[Any]:
@@ -129,6 +136,7 @@ def settings_of(task: Task, data: Data) -> Discovery:
     settings = Discovery(
         k=data.k if preset.k == "true" else preset.k,
         method=preset.recipe.method,
+        trained=preset.trained or AUTO,
         backbone=preset.backbone,
         weights=preset.weights,
         epochs=training.epochs,
@@ -152,6 +160,7 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
         ),
         settings=settings,
         place=task.place,
+        watch_truth=task.watch_truth,
         recipe=task.recipe,
         runtime=runtime,
         shared=task.cache,
@@ -159,7 +168,7 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
     )
     with lock_folder(task.place if processes.is_first else None):
         sweep_below(task.cache)
-        backbone = load_backbone(preset.backbone, weights=preset.weights, seed=task.seed)
+        backbone = load_backbone(preset.backbone, weights=preset.weights, trained=job.trained, seed=task.seed)
         stages = Stages((job.order[0], BOUNDS_STAGE, *job.order[1:], "test"), runtime)
         pixels = store_pixels(job, backbone, stages)
         with stages.stage(BOUNDS_STAGE, "Computing floor and ceiling") as at_work:

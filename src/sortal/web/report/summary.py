@@ -71,9 +71,10 @@ def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
 
 
 def farthest(run: Run) -> list[int]:
-    """Return images that fit nowhere, those farthest from all others first."""
+    """Return images that fit nowhere, those farthest from all others first, one of each moment."""
     rows = np.flatnonzero(run.assignments.status == OTHER)
-    found: list[int] = rows[np.argsort(-run.assignments.apart[rows], kind="stable")][:MOST_APART].tolist()
+    ordered = rows[np.argsort(-run.assignments.apart[rows], kind="stable")]
+    found: list[int] = one_of_each(ordered, run.assignments.group)[:MOST_APART].tolist()
     return found
 
 
@@ -172,10 +173,17 @@ def images(run: Run, rows: list[int], absolute_paths: bool = False) -> dict[str,
         "apart": [_rounded(value) for value in a.apart[rows].tolist()],
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
         "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
+        "moment": _moments(run, rows),
         "suggested": {at: number for at, number in enumerate(_suggested(run, rows)) if number >= 0},
         "source": a.folders[rows].tolist(),
         "url": {at: url for at, row in enumerate(rows) if (url := _irregular(run, row, absolute_paths)) is not None},
     }
+
+
+def _moments(run: Run, rows: list[int]) -> dict[int, int]:
+    """Return for each of these rows that is of the moment of an earlier one where the first of them is."""
+    _, first, inverse = np.unique(run.assignments.group[rows], return_index=True, return_inverse=True)
+    return {at: where for at, where in enumerate(first[inverse].tolist()) if where < at}
 
 
 def _suggested(run: Run, rows: list[int]) -> list[int]:

@@ -155,17 +155,19 @@ choose({});
 addEventListener("hashchange", followLink);
 followLink();
 
-/** Fill an element, if the page has it, with the images of a status in this order. */
+/** Fill an element, if the page has it, with the images of a status in this order, one of each moment. */
 function showAll(id, status, key) {
   if (!byId(id)) return;
   const is = STATUSES.indexOf(status);
-  const list = images.status.flatMap((each, image) => (each === is && findPicture(image) ? [image] : []));
-  list.sort((a, b) => key(a) - key(b));
+  const there = images.status.flatMap((each, image) => (each === is && findPicture(image) ? [image] : []));
+  there.sort((a, b) => key(a) - key(b));
+  const moments = new Set();
+  const list = there.filter((image) => moments.size < moments.add(images.moment[image] ?? image).size);
   const nameOf = (category) => categories[category]?.name ?? "";
   const between = (image) => [images.category[image], images.next[image]].map(nameOf).filter(Boolean).join(" / ");
   fillPages(byId(id), list, GALLERY_PAGE / 2, between);
   const all = categories.reduce((sum, category) => sum + category[status], 0);
-  byId(id).append(make("p", { className: "small", textContent: sampled(list.length, all) }));
+  byId(id).append(make("p", { className: "small", textContent: sampled(there.length, all) }));
 }
 showAll("doubtful", "unsure", (image) => images.confidence[image]);
 showAll("apart", "other", (image) => -images.apart[image]);

@@ -4,20 +4,17 @@ import json
 import math
 from dataclasses import FrozenInstanceError, asdict, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from sortal.config import (
-    CLASSIFIERS,
-    LOSSES,
-    TRAININGS,
+    BUILT_IN,
     Auto,
     Contrast,
     Discovery,
     Distillation,
-    MethodName,
     Overrides,
     Ranks,
     Reading,
@@ -26,13 +23,14 @@ from sortal.config import (
     Swaps,
     Training,
     from_keywords,
+    registration_of,
     rules_of,
 )
 from sortal.errors import InputError
 
 KINDS: tuple[Any, ...] = (Training, Contrast, Ranks, Swaps, Distillation, Discovery, Reading, Overrides)
-CLASSIFIED = "rankstats, simgcd, uno and for no other method, got"
-METHODS: tuple[MethodName, ...] = get_args(MethodName)
+NAMES = tuple(sorted(BUILT_IN))
+UNKNOWN = f"method must be {', '.join(NAMES)}, or your own as FILE.py:CLASS or MODULE:CLASS"
 LEAST, MOST, ABOVE_1 = math.ulp(0.0), 1.7976931348623157e308, math.nextafter(1.0, 2.0)
 NO_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, 10**400, True, np.True_, None, "1", 1j, [1], np.array([1, 2])]
 
@@ -96,8 +94,8 @@ def test_numbers_become_floats_and_refusals_are_cut_short() -> None:
     for lr in (1, np.float64(1)):
         assert type(Discovery(lr=lr).lr) is float
     assert type(Training(epochs=1).epochs) is int
-    with pytest.raises(InputError, match=r"^method must be 'gcd', .*, got 'xxx.*\.\.\. \(5,002 characters\)\.$"):
-        Discovery(method="x" * 5000)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"^method must be .*gcd, .*, got 'xxx.*\.\.\. \(5,002 characters\)\.$"):
+        registration_of("x" * 5000)
 
 
 @pytest.mark.parametrize(
@@ -115,24 +113,25 @@ def test_shares_of_patches_and_repeats_of_labels_have_limits(changes: dict[str, 
     assert Training(patches=1, repeats=1) == replace(Training(), repeats=1.0)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_recipe_fits_its_method(method: MethodName) -> None:
-    classifies = method in CLASSIFIERS
+@pytest.mark.parametrize("method", NAMES)
+def test_a_recipe_fits_its_method(method: str) -> None:
+    of = BUILT_IN[method]
+    classifies = of.classifies
     recipe = Recipe(
         method=method,
-        training=TRAININGS[method],
-        losses=LOSSES[method]() if method in LOSSES else None,
+        training=BUILT_IN[method].training,
+        losses=BUILT_IN[method].usual_losses(),
         clustering="head" if classifies else "semi-supervised",
         estimate_on="raw",
     )
-    assert recipe.learns == (method != "kmeans")
-    losses_of = {name: record.__name__ for name, record in LOSSES.items()} | {"kmeans": "None"}
+    assert recipe.learns == (of.learner is not None)
+    losses_of = {name: record.__name__ for name, of in BUILT_IN.items() if (record := of.losses)} | {"kmeans": "None"}
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"clustering": "k-means"}, "clustering must be 'semi-supervised', 'kmeans' or 'head', got 'k-means'."),
+        ({"clustering": "k-means"}, "clustering must be 'semi-supervised', 'kmeans', 'head' or 'own', got 'k-means'."),
         ({"estimate_on": "Raw"}, "estimate_on must be 'raw' or 'learned', got 'Raw'."),
-        ({"method": "GCD"}, "method must be 'gcd', 'kmeans', 'rankstats', 'simgcd', 'sortal' or 'uno', got 'GCD'."),
+        ({"method": "GCD"}, f"{UNKNOWN}, got 'GCD'. Did you mean 'gcd'?"),
     ]
-    for losses in (None, *(make() for make in LOSSES.values())):
+    for losses in (None, *(of.losses() for of in BUILT_IN.values() if of.losses)):
         if losses != recipe.losses:
             said = f"The losses of {method} must be {losses_of[method]}, got {losses!r}."
             refused.append(({"losses": losses}, said))
@@ -140,7 +139,9 @@ def test_a_recipe_fits_its_method(method: MethodName) -> None:
         if (clustering == "head") == classifies:
             assert replace(recipe, clustering=clustering).clustering == clustering
         else:
-            said = f"clustering must be 'head' for {CLASSIFIED} {clustering!r} for {method}."
+            own = "'own', " if of.cluster is not None else ""
+            words = "'head'" if classifies else f"{own}'semi-supervised' or 'kmeans'"
+            said = f"clustering must be {words} for {method}, got {clustering!r}."
             refused.append(({"clustering": clustering}, said))
     if method == "sortal":
         said = "select must be False for sortal, which keeps the last epoch of each round, got True."
@@ -148,15 +149,17 @@ def test_a_recipe_fits_its_method(method: MethodName) -> None:
     else:
         assert replace(recipe, select=True).select
     untrained = replace(recipe.training, epochs=0)
-    if classifies:
+    if of.needs_k:
         said = f"estimate_on must be 'raw' for {method}, which needs k before training, got 'learned'."
         refused.append(({"estimate_on": "learned"}, said))
+    else:
+        assert replace(recipe, estimate_on="learned").estimate_on == "learned"
+    if classifies:
         said = f"epochs must be at least 1 for {method}, which trains a classifier, got 0."
         refused.append(({"training": untrained}, said))
         with pytest.raises(InputError, match=f"^{said}$"):
             Discovery(method=method, epochs=0)
     else:
-        assert replace(recipe, estimate_on="learned").estimate_on == "learned"
         assert not replace(recipe, training=untrained).learns
         assert Discovery(method=method, epochs=0).epochs == 0
     for changes, said in refused:

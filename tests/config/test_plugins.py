@@ -1,0 +1,133 @@
+"""Code that a person names: loaded from there and from nowhere else; what is wrong with it is one sentence."""
+
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from sortal.config import METHODS, REFERENCES, load_method, registered
+from sortal.config.plugins import GROUP, load_object
+from sortal.errors import InputError
+
+CODE = """
+from dataclasses import dataclass
+from sortal.config import register
+
+@dataclass(frozen=True)
+class Settings:
+    share: float = 0.5
+
+class Mine:
+    {body}
+
+class Unregistered(Mine):
+    pass
+
+RECORD = register("{name}", Mine, losses=Settings)
+"""
+
+
+@pytest.fixture(autouse=True)
+def unchanged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    methods, references = dict(METHODS), dict(REFERENCES)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    yield
+    for table, before in ((METHODS, methods), (REFERENCES, references)):
+        table.clear()
+        table.update(before)  # type: ignore[arg-type]
+    for name, module in [*sys.modules.items()]:
+        if str(tmp_path) in str(getattr(module, "__file__", None)):
+            del sys.modules[name]
+
+
+def write(path: Path, text: str = "", *, name: str = "mine", body: str = "pass") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text or CODE.format(name=name, body=body))
+    return path
+
+
+def test_a_file_is_loaded_once_and_again_after_it_has_changed(tmp_path: Path) -> None:
+    write(tmp_path / "my_method.py", body="number = 1")
+    assert load_method("my_method.py:Mine") == "my_method.py:Mine"
+    found = registered("my_method.py:Mine")
+    assert found is not None
+    assert found.learner is load_object(f"{tmp_path}/my_method.py:Mine"), "however the file is named"
+    assert (found.name, found.learner.number) == ("mine", 1)
+    assert load_method("mine") == "mine"
+    assert load_method(found.learner) == "my_method:Mine"
+    assert load_method(found) == "mine"
+    write(tmp_path / "my_method.py", body="number = 2  # another size")
+    load_method("my_method.py:Mine")
+    again = registered("mine")
+    assert again is not None
+    assert again.learner.number == 2  # type: ignore[union-attr]
+    with pytest.raises(InputError, match=r"^A method must be registered, but Mine is not\."):
+        load_method(found.learner)
+
+
+def test_a_module_and_an_entry_point_are_loaded_only_when_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "papers" / "mine.py", name="papers-mine")
+    write(tmp_path / "papers" / "__init__.py", "\n")
+    write(tmp_path / "papers-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: papers\nVersion: 1.0\n")
+    write(tmp_path / "papers-1.0.dist-info" / "entry_points.txt", f"[{GROUP}]\nshort = papers.mine:Mine\n")
+    sys.path.append(str(tmp_path))
+    assert "short" in metadata.entry_points(group=GROUP).names
+    assert registered("papers-mine") is None
+    assert load_method("short") == "short"
+    found = registered("short")
+    assert found is not None
+    assert found.name == "papers-mine"
+    assert load_method("papers.mine:Mine") == "papers.mine:Mine"
+    assert registered("papers.mine:Mine") is found
+    assert load_method("nobody") == "nobody"
+    assert registered("nobody") is None
+
+
+def test_modules_beside_a_file_can_be_imported_but_replace_no_library(tmp_path: Path) -> None:
+    write(tmp_path / "code" / "beside.py", "VALUE = 3\n")
+    write(tmp_path / "code" / "colorsys.py", "raise SystemExit\n")
+    write(
+        tmp_path / "code" / "uses.py",
+        "import colorsys\nimport beside\nclass A:\n    class B: value = beside.VALUE\n",
+    )
+    assert load_object("code/uses.py:A.B").value == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reference", "said"),
+    [
+        ("a.py", "1/0\n", "a.py:X", r"^'a.py:X' cannot be loaded: ZeroDivisionError: .*, in line 1 of '.*a.py'\.$"),
+        ("b.py", "x = (\n", "b.py:X", r"^'b.py:X' cannot be loaded: SyntaxError: .*, in line 1 of '.*b.py'\.$"),
+        (
+            "c.py",
+            "import no_such\n",
+            "c.py:X",
+            r"ModuleNotFoundError: .* 'no_such', in line 1 of '.*c.py'",
+        ),
+        ("d.py", "x = 1\n", "d.py:X", r"^'d.py' must define 'X', but it does not\. Check the name\.$"),
+        ("d.py", "x = 1\n", "d.py:x", r"^A method must be registered, but 1 is not\."),
+        ("e.py", "", "e.py:Unregistered", r"^A method must be registered, but Unregistered is not\."),
+        (
+            "json.py",
+            "x = 1\n",
+            "json.py:x",
+            r"^The name of a file of code must be new, but 'json.py' is that of",
+        ),
+        ("a-b.py", "x = 1\n", "a-b.py:x", r"^The name of a file of code must be new, but 'a-b.py' is not a word\."),
+        ("f.py", "x = 1\n", "g.py:x", r"^The file 'g.py' of 'g.py:x' does not exist\. Check the path\.$"),
+        ("f.py", "x = 1\n", "no_such.module:x", r"^'no_such.module:x' cannot be loaded: ModuleNotFoundError: "),
+        ("h.py", CODE.format(name="gcd", body="pass"), "h.py:Mine", r"^The name of a method must be new, got 'gcd'"),
+    ],
+)
+def test_what_is_wrong_with_code_is_said_in_a_sentence(
+    tmp_path: Path, name: str, text: str, reference: str, said: str
+) -> None:
+    write(tmp_path / name, text)
+    with pytest.raises(InputError, match=said):
+        load_method(reference)
+    assert name == "json.py" or Path(name).stem not in sys.modules or text in ("x = 1\n", "")

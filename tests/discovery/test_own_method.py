@@ -1,0 +1,145 @@
+"""A method outside the package, from the page on how to write one: sorted with, killed, resumed, compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import tiny_folder as tiny
+from support.command_line import invoke, refused
+from support.fork_server import ForkServer
+from support.runtimes import CPU
+from support.tiny_methods import batch_of, convnet, cross_entropy, double_precision, softmax, values
+
+from sortal import load_run, predict
+from sortal.cli import app
+from sortal.config import METHODS, REFERENCES, load_method
+from sortal.config.plugins import load_object
+from sortal.learning.methods import SimGcd
+from sortal.learning.step import TrainingStep
+from sortal.research.benchmark import comparison, records, typesetting
+
+PAGE = Path(__file__).parents[2] / "docs" / "methods" / "own.md"
+COMMON = ("--backbone", "convnet", "--epochs", "2", "--k", "6", "--device", "cpu")
+OF_PAGE = ("--set", "losses.hidden=16", "--set", "losses.threshold=0.3")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Be in a folder with the code of the page, and forget it afterwards."""
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    assert code.count("\n") <= 70
+    (tmp_path / "lego.py").write_text(code)
+    tables: list[dict[str, Any]] = [METHODS, REFERENCES]
+    before = [dict(table) for table in tables]
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for table, names in zip(tables, before, strict=True):
+        for name in table.keys() - names.keys():
+            del table[name]
+    sys.modules.pop("lego", None)
+
+
+def test_its_loss_is_that_of_the_formula() -> None:
+    load_method("lego.py:LegoGcd")
+    settings = load_object("lego.py:Lego")(hidden=8, bottleneck=3, threshold=0.4)
+    with double_precision():
+        method = load_object("lego.py:LegoGcd")(convnet(), 4, [0, 1], settings)
+        labels = [0, -1, -1, 1, -1]
+        outputs = torch.randn(10, 7, generator=torch.Generator().manual_seed(1)).double() / 4
+        usual = [0.1, 0.2, 0.3, 0.4]
+        method.usual.copy_(torch.tensor(usual))
+        batch = batch_of(outputs, labels)
+        found = values(method.losses(batch))
+        costs = []
+        for row, label in zip(outputs[:, 3:].tolist(), labels * 2, strict=True):
+            p = softmax(row, 0.1)
+            sure = label < 0 and p.index(max(p)) < 2 and max(p) >= 0.4
+            shifted = softmax([x / 0.05 + 0.4 * np.log(q) for x, q in zip(row, usual, strict=True)])
+            costs.append(cross_entropy(softmax(row, 0.05), shifted) if sure else 0.0)
+        assert 1 <= sum(cost > 0 for cost in costs) < 6
+        assert found.pop("known") == pytest.approx(2 * sum(costs) / len(costs), rel=1e-9)
+        assert found == pytest.approx(values(SimGcd.losses(method, batch)), rel=1e-12)
+        method.after_step(batch)
+        mean = torch.tensor([softmax(row) for row in outputs[:, 3:].tolist()]).mean(0)
+        torch.testing.assert_close(method.usual, 0.999 * torch.tensor(usual) + 0.001 * mean)
+
+
+# In a child process
+
+
+def sort(words: list[str], stop: int) -> int:
+    """Run the command, and be killed at a step of training, if any."""
+    step, taken = TrainingStep.__call__, []
+
+    def stopping(self: TrainingStep, *given: Any) -> Any:
+        taken.append(1)
+        if len(taken) == stop:
+            raise KeyboardInterrupt
+        return step(self, *given)
+
+    setattr(TrainingStep, "__call__", stopping)  # noqa: B010
+    with tiny.quickly():
+        return app.main(words)
+
+
+def test_it_sorts_resumes_predicts_and_loads_where_it_is_missing(here: Path, fork_server: ForkServer) -> None:
+    tiny.write(here / "images")
+    words = ["discover", str(here / "images"), *COMMON, "--trained", "2"]
+    own = ["--method", str(here / "lego.py:LegoGcd"), *OF_PAGE]
+    fork_server.run(sort, [*words, *own, "--out", str(here / "whole")], 0, codes=[0])
+    fork_server.run(sort, [*words, *own, "--out", str(here / "killed")], 2, codes=[130])
+    fork_server.run(sort, [*words, *own, "--out", str(here / "killed")], 0, codes=[0])
+    for name in ("model.safetensors", "head.npy", "assignments.csv"):
+        assert (here / "whole" / name).read_bytes() == (here / "killed" / name).read_bytes(), name
+    assert "lego" not in METHODS, "only the children have loaded it"
+    run = load_run(here / "whole")
+    assert (run.facts.recipe.method, run.facts.settings.method) == ("lego", own[1])
+    assert run.facts.recipe.losses["threshold"] == 0.3  # type: ignore[index]
+    assert json.loads((here / "whole/model.json").read_text())["trained"] == 2, "of three blocks"
+    assert run.head is not None
+    assert run.head.shape[0] == 6
+    assert json.loads((here / "whole/run.json").read_text())["settings"]["set"] == [*own[3::2]]
+    new = tiny.save(here / "new" / "one.png", tiny.picture("ash", 99))
+    found = predict(here / "whole", new.parent, runtime=CPU)
+    assert len(found.assignments) == 1
+    assert "lego" not in METHODS
+    said = refused("discover", str(here / "whole"), "--k", "7")
+    assert f"The method of this run, '{own[1]}', is not loaded" in said
+    assert "Name it (--method" in said
+    (here / "lego.py").unlink()
+    assert "does not exist" in refused("discover", str(here / "whole"), *own)
+    assert invoke("decisions", str(here / "whole")).code == 0
+
+
+def test_it_has_a_row_for_each_setting_beside_the_methods_of_the_package(here: Path) -> None:
+    root = here / "data"
+    for name in tiny.CLASSES:
+        for number in range(6):
+            tiny.save(root / name / f"{number}.png", tiny.picture(name, number))
+    words = ["benchmark", "folder", "--root", str(root), *COMMON[:2], "--epochs", "1", "--device", "cpu"]
+    words += ["--seeds", "0", "1"]
+    done = invoke(*words, "--method", "lego.py:LegoGcd", "--set", "losses.hidden=8,16", "--out", "out")
+    assert done.code == 0, done.err
+    found = records.find([Path("out")])
+    names = {f"data/lego losses.hidden={hidden}" for hidden in (8, 16)}
+    assert sorted((each.name, each.seed) for each in found) == sorted((name, seed) for name in names for seed in (0, 1))
+    text = typesetting.document(comparison.tables(found))
+    for name in names:
+        assert name.partition("/")[2] in text
+    again = invoke(*words, "--method", "lego.py:LegoGcd", "--set", "losses.hidden=8", "--out", "out")
+    assert "2 of 2 runs are already recorded." in again.err
+    Path("lego.py").write_text(Path("lego.py").read_text().replace("def after_step", "def unused"))
+    shutil.rmtree("__pycache__", ignore_errors=True)
+    changed = invoke(*words, "--method", "lego.py:LegoGcd", "--set", "losses.hidden=8", "--out", "out")
+    assert "already recorded" not in changed.err
+    assert "will be replaced" in changed.err
