@@ -31,6 +31,8 @@ pytestmark = pytest.mark.usefixtures("quickly", "few_classes")
 
 CLASSES, OLD, EACH = 6, (0, 2, 5), 8  # EACH: training images of a class
 WHOLE = read_class_split
+# RLCD needs a vision transformer, which takes long, and its recipe is the same on every data set.
+TRIED = [name for name in PRESETS if not name.endswith("/rlcd") or name == "rivals/cub/rlcd"]
 
 
 def few(name: str) -> ClassSplit:
@@ -62,7 +64,7 @@ def roots(few_classes: None, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return made
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", TRIED)
 def test_a_preset_runs_from_published_files_to_its_table(name: str, roots: dict[str, Path]) -> None:
     """Except for the network, the epochs, the restarts and the number of prototypes, with the settings of the paper."""
     whole = PRESETS[name]
