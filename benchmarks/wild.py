@@ -18,9 +18,10 @@ IMAGES are folders with one folder per class. Each condition is one way in which
     U   no labels at all; U1 one labelled class
 
 Splits are which classes are old: the first half, every second, or a random half. Methods other than sortal get the true
-k, and so does sortal with --k true. Everything else is as in sortal discover, without the report. Prints a JSON line
-per run: accuracy on the unlabelled images (All, Old, New, and the mean over classes), k with its interval, calibration
-error, what became of junk and of wrong labels, seconds, and the devices that held the network.
+k, and so does sortal with --k true. Everything else is as in sortal discover, without the report. The methods floor and
+ceiling are k-means on the raw features and a linear probe on the truth. Prints a JSON line per run: accuracy on the
+unlabelled images (All, Old, New, and the mean over classes), k with its interval, calibration error, what became of
+junk and of wrong labels, seconds, and the devices that held the network. `sortal benchmark compare` reads these lines.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,11 @@ from numpy.typing import NDArray
 from sortal import ImageSet, Run, Runtime, metrics, read_images
 from sortal.reviews.loading import save_run
 
+if TYPE_CHECKING:
+    from sortal.discovery.job import Job
+
 METHODS = ("sortal", "gcd", "simgcd", "uno")
+BOUNDS = ("floor", "ceiling")  # of every run
 SPLITS = ("first", "second", "random1", "random2")
 CONDITIONS = ("H", "F", "V", "T", "TF", "N", "J", "B", "O1", "O3", "S3", "S6", "G", "U", "U1")
 LABELS = {"F": 10, "TF": 10, "V": 5}  # labelled images of a class; half of them otherwise
@@ -215,16 +220,11 @@ def with_bursts(images: ImageSet, place: Path, random: np.random.Generator) -> I
     )
 
 
-def sort(
-    images: ImageSet, arguments: argparse.Namespace, method: str, seed: int, cache: Path, keep: Path | None = None
-) -> Run:
-    """Sort as `sortal discover` does, with a cache that all runs on a set share; keep the run in a folder, if given."""
+def job_of(images: ImageSet, arguments: argparse.Namespace, method: str, seed: int, cache: Path, place: Path) -> "Job":
+    """Return what `sortal discover` would do, with a cache that all runs on a set share."""
     from sortal.config import Discovery
     from sortal.discovery.defaults import recipe_for
     from sortal.discovery.job import Job
-    from sortal.discovery.stages import Stages, store_pixels
-    from sortal.discovery.stages import sort as sorted_
-    from sortal.learning.backbones.registry import load_backbone
     from sortal.system.distributed import alone
 
     true = len(np.unique(images.truth[images.truth >= 0]))
@@ -237,26 +237,51 @@ def sort(
         **({} if arguments.epochs is None else {"epochs": arguments.epochs}),
     )
     processes = alone(arguments.device)
-    runtime = processes.runtime(Runtime())
     on_gpu = processes.device.type == "cuda" and not arguments.as_cpu
+    return Job(
+        images=images,
+        settings=settings,
+        recipe=recipe_for(settings, len(images), on_gpu=on_gpu),
+        place=place,
+        runtime=processes.runtime(Runtime()),
+        processes=processes,
+        shared=cache,
+    )
+
+
+def sort(
+    images: ImageSet, arguments: argparse.Namespace, method: str, seed: int, cache: Path, keep: Path | None = None
+) -> Run:
+    """Sort as `sortal discover` does; keep the run in a folder, if given."""
+    from sortal.discovery.stages import Stages, store_pixels
+    from sortal.discovery.stages import sort as sorted_
+    from sortal.learning.backbones.registry import load_backbone
+
     with nullcontext(keep) if keep is not None else TemporaryDirectory() as place:
-        job = Job(
-            images=images,
-            settings=settings,
-            recipe=recipe_for(settings, len(images), on_gpu=on_gpu),
-            place=Path(place),
-            runtime=runtime,
-            processes=processes,
-            shared=cache,
-        )
+        job = job_of(images, arguments, method, seed, cache, Path(place))
         backbone = load_backbone(arguments.backbone, weights=arguments.weights, seed=seed)
-        stages = Stages(job.order, runtime)
+        stages = Stages(job.order, job.runtime)
         found = sorted_(job, backbone, stages, store_pixels(job, backbone, stages))
         assert found is not None  # in the only process
         run = stages.recorded_in(found.run)
         if keep is not None:
             save_run(run, found.files)
         return run
+
+
+def bounds(images: ImageSet, arguments: argparse.Namespace, seed: int, cache: Path) -> dict[str, dict[str, Any]]:
+    """Return the figures of the floor and the ceiling."""
+    from sortal.discovery.stages import Stages, store_pixels
+    from sortal.learning.backbones.registry import load_backbone
+    from sortal.research.benchmark.bounds import bounds_of
+
+    with TemporaryDirectory() as place:
+        job = job_of(images, arguments, "kmeans", seed, cache, Path(place))
+        backbone = load_backbone(arguments.backbone, weights=arguments.weights, seed=seed)
+        found = bounds_of(job, backbone, store_pixels(job, backbone, Stages(job.order, job.runtime)), job.runtime)
+    true = len(np.unique(images.truth[images.truth >= 0]))
+    same = {**dict.fromkeys(COLUMNS), "k": true, "true": true, "seconds": 0.0}
+    return {name: {**same, **vars(getattr(found, name).accuracy)} for name in BOUNDS}
 
 
 def record(run: Run, what: Collection) -> dict[str, Any]:
@@ -302,13 +327,16 @@ def run_set(arguments: argparse.Namespace, folder: Path, condition: str, split: 
     others = [each for each in (arguments.others or arguments.images) if each.name != folder.name]
     with TemporaryDirectory() as cache, TemporaryDirectory() as made:
         what = collection(folder, others, condition=condition, split=split, seed=seed, place=Path(made))
-        for method in arguments.methods:
+        for method in (*arguments.methods, *BOUNDS):
             about = {"set": folder.name, "condition": condition, "split": split, "method": method, "seed": seed}
             about |= {"asked": arguments.k, "version": arguments.version, "images": len(what.images)}
             try:
                 name = f"{folder.name}-{condition}-{split}-{method}-{seed}"
                 keep = None if arguments.runs is None else arguments.runs / name
-                figures = record(sort(what.images, arguments, method, seed, Path(cache), keep), what)
+                if method in BOUNDS:
+                    figures = bounds(what.images, arguments, seed, Path(cache))[method]
+                else:
+                    figures = record(sort(what.images, arguments, method, seed, Path(cache), keep), what)
             except Exception as error:  # a failed run is a result, too
                 figures = {"error": f"{type(error).__name__}: {error}"}
             line = json.dumps({**about, **figures})
@@ -330,7 +358,8 @@ def table(path: Path) -> None:
     for (condition, *names), runs in sorted(rows.items(), key=lambda item: (order[item[0][0]], item[0][1:])):
         good = [one for one in runs if "error" not in one]
         cells = [_cell(column, [one[column] for one in good]) for column in COLUMNS]
-        extra = [f"{_mean([_unfit(one['junk']) for one in good])} of junk unsure or other"] if condition == "J" else []
+        junk = [_unfit(one["junk"]) for one in good if "junk" in one]
+        extra = [f"{_mean(junk)} of junk unsure or other"] if junk else []
         extra += [f"{_mean([one['wrong_found'] for one in good])} found"] if good and "wrong_found" in good[0] else []
         counts = [str(len(runs)), str(len(runs) - len(good))]
         print(f"| {' | '.join([condition, *names, *counts, *cells, '; '.join(extra)])} |")

@@ -23,6 +23,7 @@ TORCH = (
     "sortal.cli.discover",
     "sortal.cli.predict",
     "sortal.cli.runs",
+    "sortal.research.benchmark.bounds",
     "sortal.research.benchmark.sweep",
     "sortal.research.benchmark.task",
     "sortal.research.figures",

@@ -12,6 +12,7 @@ import pytest
 from support import tiny_folder as tiny
 
 from sortal import read_images
+from sortal.research.benchmark.outcomes import read_outcomes
 
 PATH = Path(__file__).parents[1] / "benchmarks/wild.py"
 EACH = 24  # images of each of six classes
@@ -243,13 +244,21 @@ def test_a_run_that_fails_is_a_result(
         raise ValueError("no room")
 
     monkeypatch.setattr(wild, "sort", fail)
-    asked = SimpleNamespace(
-        others=None, images=sets, methods=["sortal"], k="auto", version="before", runs=None, out=tmp_path / "out.jsonl"
-    )
+    network = {"backbone": "convnet", "weights": "random", "epochs": 0, "device": "cpu", "as_cpu": False}
+    out, others = tmp_path / "out.jsonl", {"others": None, "images": sets, "runs": None}
+    asked = SimpleNamespace(**network, **others, out=out, methods=["sortal"], k="auto", version="before")
     wild.run_set(asked, sets[0], "H", "first", 0)
-    found = json.loads(asked.out.read_text())
+    found, *bounds = map(json.loads, out.read_text().splitlines())
     assert (found["error"], found["version"], found["images"]) == ("ValueError: no room", "before", 6 * EACH)
-    assert json.loads(capsys.readouterr().out) == found
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [found, *bounds]
+    assert [(each["method"], each["k"], each["true"]) for each in bounds] == [("floor", 6, 6), ("ceiling", 6, 6)]
+    assert all(0 < each["all"] <= 1 for each in bounds), "whatever becomes of the method"
+    outcomes, _ = read_outcomes([out])
+    assert [(each.method, each.error is None) for each in outcomes] == [
+        *(("sortal", False), ("floor", True), ("ceiling", True))
+    ]
+    wild.table(out)
+    assert "| floor | before | 1 | 0 | " in capsys.readouterr().out
 
 
 def test_calibration_is_drawn_by_condition_and_set(wild: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from support.printed import lines_of
 from support.sample_records import example, scores
 
 from sortal.cli import benchmark
-from sortal.research.benchmark import comparison, presets, records, sweep
+from sortal.research.benchmark import comparison, presets, records, sweep, typesetting
 from sortal.research.benchmark.presets import PRESETS
 from sortal.research.benchmark.records import KRecord, Record
 from sortal.research.benchmark.select import choose
@@ -63,7 +63,7 @@ def test_a_benchmark_names_the_files_it_left_out_whenever_it_is_run(
 def test_benchmark_table_prints_and_writes_tables(benchmarked: Benchmarked, tmp_path: Path) -> None:
     made = comparison.tables(records.find([benchmarked.out]))
     done = invoke("benchmark", "table", benchmarked.out)
-    assert done == Done(0, comparison.document(made), "")
+    assert done == Done(0, typesetting.document(made), "")
     assert done.out.startswith("# Benchmarks\n\n## trees: convnet, random weights, true k\n")
     parts = [benchmarked.out / "trees/uno", benchmarked.out / "trees/kmeans/k-true/seed-0"]
     assert invoke("benchmark", "table", *parts) == done
@@ -78,6 +78,43 @@ def test_benchmark_table_prints_and_writes_tables(benchmarked: Benchmarked, tmp_
     assert (out / "tables.md").read_text() == "mine"
     assert invoke(*tokens, "--force") == done
     assert (out / "tables.md").read_text() == done.out
+
+
+def test_benchmark_compare_prints_and_writes_tables_and_the_plot_of_ranks(tmp_path: Path) -> None:
+    results, out = tmp_path / "results.jsonl", tmp_path / "out"
+    lines = []
+    for method, share in (("sortal", 0.5), ("gcd", 0.25), ("uno", 0.75)):
+        shares = {"all": share, "old": share, "new": 1 - share}
+        for name in ("cars", "pets"):
+            about = {"set": name, "condition": "H", "split": "first", "seed": 0, "method": method}
+            lines.append(json.dumps({**about, **shares}))
+    results.write_text("\n".join(lines))
+    done = invoke("benchmark", "compare", results)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("# Comparison\n\n## All runs\n\n| Method | All | Old | New | All − sortal | Rank |")
+    assert "| gcd | 25.0 | 25.0 | 75.0 | −25.0 \\[−25.0, −25.0\\] | 3.00 | – | – | 2 |" in done.out
+
+    assert invoke("benchmark", "compare", results, "--out", out) == done
+    assert (out / "comparison.md").read_text() == done.out
+    names = {"comparison.md", "all.csv", "all.tex", "rows.csv", "rows.tex", "ranks.png", "ranks.svg"}
+    assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == names
+    assert (out / "ranks.png").read_bytes().startswith(b"\x89PNG")
+    assert "--force" in refused("benchmark", "compare", results, "--out", out)
+    assert invoke("benchmark", "compare", results, "--out", out, "--force") == done
+
+    other = invoke("benchmark", "compare", results, "--reference", "gcd", "--method", "uno", "--score", "new").out
+    assert "New − gcd" in other
+    assert "| uno | 75.0 | 75.0 | 25.0 | −50.0 \\[−50.0, −50.0\\] |" in other
+    assert "sortal" not in other
+    assert "The reference must be one of" in refused("benchmark", "compare", results, "--reference", "x")
+
+
+def test_benchmark_compare_reads_runs(benchmarked: Benchmarked) -> None:
+    done = invoke("benchmark", "compare", benchmarked.out, "--reference", "kmeans")
+    (uno,) = [line for line in done.out.splitlines() if line.startswith("| uno | ")]
+    each = [record.transductive.accuracy.all or 0 for record in records.find([benchmarked.out])]
+    assert sorted(each) != [each[0]] * 2
+    assert any(f"| {100 * share:.1f} | " in uno for share in each)
 
 
 SWEPT = sweep.SweepResult(records=(), folders=(), failed=(), reused=0)

@@ -25,7 +25,7 @@ from sortal.config import METHODS, REFERENCES, load_method
 from sortal.config.plugins import load_object
 from sortal.learning.methods import SimGcd
 from sortal.learning.step import TrainingStep
-from sortal.research.benchmark import comparison, records
+from sortal.research.benchmark import comparison, records, typesetting
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods" / "own.md"
 COMMON = ("--backbone", "convnet", "--epochs", "2", "--k", "6", "--device", "cpu")
@@ -133,7 +133,7 @@ def test_it_has_a_row_for_each_setting_beside_the_methods_of_the_package(here: P
     found = records.find([Path("out")])
     names = {f"data/lego losses.hidden={hidden}" for hidden in (8, 16)}
     assert sorted((each.name, each.seed) for each in found) == sorted((name, seed) for name in names for seed in (0, 1))
-    text = comparison.document(comparison.tables(found))
+    text = typesetting.document(comparison.tables(found))
     for name in names:
         assert name.partition("/")[2] in text
     again = invoke(*words, "--method", "lego.py:LegoGcd", "--set", "losses.hidden=8", "--out", "out")

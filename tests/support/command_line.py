@@ -25,6 +25,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "decisions merge": decisions.merge,
     "import": decisions.import_annotations,
     "benchmark": benchmark.run_benchmark,
+    "benchmark compare": benchmark.compare,
     "benchmark presets": benchmark.list_presets,
     "benchmark table": benchmark.table,
 }

@@ -1,8 +1,8 @@
 """Folders of empty files, and miniature data sets in the layouts of their publishers.
 
-A data set has every class, a few images each, most of them empty files. Each builder fills `root` as extracting the
-archives there would, and names classes and images so that a test can tell from a file's name what it must find. TRAIN
-and TEST are the images of a class in each split; CIFAR-10 has TRAIN in each of its five batches.
+A data set has every class of its split, a few images each, most of them empty files. Each builder fills `root` as
+extracting the archives there would, and names classes and images so that a test can tell from a file's name what it
+must find. TRAIN and TEST are the images of a class in each split; CIFAR-10 has TRAIN in each of its five batches.
 """
 
 import struct
@@ -75,23 +75,29 @@ def cifar10(root: Path) -> None:
     """Images of each of the five batches go through the classes from 9 down to 0, TRAIN times."""
     top = root / "cifar-10-batches-py"
     top.mkdir(parents=True)
-    (top / "batches.meta").write_bytes(pickle0("label_names", [f"name{i}" for i in range(10)]))
+    n = classes_of("cifar10")
+    (top / "batches.meta").write_bytes(pickle0("label_names", [f"name{i}" for i in range(n)]))
     for number, name in enumerate(["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"]):
-        labels = list(range(9, -1, -1)) * TRAIN
+        labels = list(range(n - 1, -1, -1)) * TRAIN
         data = cifar_rows(labels, number * 20)
         (top / name).write_bytes(pickle2({"batch_label": f"training {number}", "labels": labels, "data": data}))
-    (top / "test_batch").write_bytes(pickle2({"labels": list(range(10)), "data": cifar_rows(list(range(10)), 200)}))
+    (top / "test_batch").write_bytes(pickle2({"labels": list(range(n)), "data": cifar_rows(list(range(n)), 200)}))
 
 
 def cifar100(root: Path) -> None:
     top = root / "cifar-100-python"
     top.mkdir(parents=True)
-    names = [f"fine{i:02d}" for i in range(100)]
+    n = classes_of("cifar100")
+    names = [f"fine{i:02d}" for i in range(n)]
     (top / "meta").write_bytes(pickle2({"coarse_label_names": ["coarse"], "fine_label_names": names}))
-    for name, labels in (("train", list(range(100)) * TRAIN), ("test", list(range(100)) * TEST)):
+    for name, labels in (("train", list(range(n)) * TRAIN), ("test", list(range(n)) * TEST)):
         coarse = [0] * len(labels)
         content = {"fine_labels": labels, "coarse_labels": coarse, "data": cifar_rows([0] * len(labels), 0)}
         (top / name).write_bytes(pickle2(content))
+
+
+def classes_of(name: str) -> int:
+    return read_class_split(name).n_classes
 
 
 def touch(path: Path) -> None:
@@ -102,8 +108,10 @@ def touch(path: Path) -> None:
 def cub(root: Path) -> None:
     """Image ids go through the classes once for each image of a class; the last round is the test split."""
     top = root / "CUB_200_2011"
-    classes = [f"{i:03d}.Bird_{i}" for i in range(1, 201)]
-    images = [(f"{name}/round{i}.jpg", number, i) for i in range(3) for number, name in enumerate(classes, start=1)]
+    classes = [f"{i:03d}.Bird_{i}" for i in range(1, classes_of("cub") + 1)]
+    images = [
+        (f"{name}/round{i}.jpg", number, i) for i in range(TRAIN + TEST) for number, name in enumerate(classes, start=1)
+    ]
     for name, _, _ in images:
         touch(top / "images" / name)
     lists = {
@@ -121,16 +129,17 @@ def stanford_cars(root: Path) -> None:
     from scipy.io import savemat
 
     (root / "devkit").mkdir(parents=True)
-    savemat(root / "devkit/cars_meta.mat", {"class_names": _cells([f"Car {i} 2012" for i in range(1, 197)])})
+    n = classes_of("stanford_cars")
+    savemat(root / "devkit/cars_meta.mat", {"class_names": _cells([f"Car {i} 2012" for i in range(1, n + 1)])})
     for folder, name, times in (
         ("cars_train", "cars_train_annos", TRAIN),
         ("cars_test", "cars_test_annos_withlabels", TEST),
     ):
-        files = [f"{i:05d}.jpg" for i in range(196 * times, 0, -1)]
+        files = [f"{i:05d}.jpg" for i in range(n * times, 0, -1)]
         for file in files:
             touch(root / folder / file)
         rows = np.zeros((1, len(files)), dtype=[("bbox_x1", object), ("class", object), ("fname", object)])
-        rows["bbox_x1"], rows["class"] = 1.0, np.array([i % 196 + 1 for i in range(len(files))], dtype=object)
+        rows["bbox_x1"], rows["class"] = 1.0, np.array([i % n + 1 for i in range(len(files))], dtype=object)
         rows["fname"] = np.array(files, dtype=object)
         savemat(root / "devkit" / f"{name}.mat", {"annotations": rows})
 
@@ -144,7 +153,7 @@ def _cells(names: list[str]) -> NDArray[Any]:
 def fgvc_aircraft(root: Path) -> None:
     """Variants are listed backwards, and names hold spaces and slashes; lists go through them backwards as well."""
     data = root / "fgvc-aircraft-2013b/data"
-    variants = [f"Jet/{i:02d} mark {i}" for i in range(99, -1, -1)]
+    variants = [f"Jet/{i:02d} mark {i}" for i in range(classes_of("fgvc_aircraft") - 1, -1, -1)]
     (data / "images").mkdir(parents=True)
     (data / "variants.txt").write_text("\n".join(variants) + "\n")
     for name, first, times in (("trainval", 1000000, TRAIN), ("test", 2000000, TEST)):
@@ -155,7 +164,7 @@ def fgvc_aircraft(root: Path) -> None:
 
 
 def herbarium19(root: Path) -> None:
-    for name in map(str, range(683)):
+    for name in map(str, range(classes_of("herbarium19"))):
         for folder, times in (("small-train", TRAIN), ("small-validation", TEST)):
             for i in range(times):
                 touch(root / folder / name / f"{i:05d}.jpg")

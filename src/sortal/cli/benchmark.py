@@ -1,4 +1,4 @@
-"""The commands of `sortal benchmark`: run, table and presets."""
+"""The commands of `sortal benchmark`: run, table, compare and presets."""
 
 import os
 import shlex
@@ -6,7 +6,7 @@ from dataclasses import asdict, astuple
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -31,6 +31,7 @@ Examples:
   sortal benchmark folder --root flowers --set losses.temperature=0.3,1.0
   sortal benchmark presets
   sortal benchmark table benchmark --out tables
+  sortal benchmark compare benchmark --reference gcd
 """
 METHOD_HELP = (
     "One or more of sortal, gcd, kmeans, rankstats, simgcd, uno, legogcd, rlcd, debgcd, cms, selex, mgce, umap-hdbscan "
@@ -120,19 +121,54 @@ def _row(record: "Record") -> tuple[object, ...]:
 @benchmark.command
 def table(
     *runs: Annotated[Path, Parameter(help="Folders of runs, or folders that contain runs.")],
-    out: Annotated[Path | None, Parameter(help="Folder for tables.md and the CSV files.")] = None,
+    out: Annotated[Path | None, Parameter(help="Folder for tables.md, CSV and LaTeX files.")] = None,
     force: Annotated[Flag, Parameter(help="Overwrite files.")] = False,
 ) -> None:
     """Print the paper's tables for recorded runs, beside the published figures.
 
-    Prints Markdown; --out also writes it, and each table as CSV.
+    Prints Markdown; --out also writes it, and each table as CSV and LaTeX.
     """
-    from sortal.research.benchmark import comparison, records
+    from sortal.research.benchmark import comparison, records, typesetting
 
     made = comparison.tables(records.find(runs))
     if out is not None:
-        comparison.write(made, out, force=force)
-    print(comparison.document(made), end="")
+        typesetting.write(made, out, force=force)
+    print(typesetting.document(made), end="")
+
+
+@benchmark.command
+def compare(
+    *runs: Annotated[Path, Parameter(help="Folders of runs, and files of JSON lines of benchmarks/wild.py.")],
+    reference: Annotated[str, Parameter(help="The method to compare the others with.")] = "sortal",
+    method: Annotated[tuple[str, ...], Several, Parameter(help="The others; all by default.")] = (),
+    score: Annotated[Literal["all", "old", "new", "mean"], Parameter(help="What to compare.")] = "all",
+    out: Annotated[Path | None, Parameter(help="Folder for the tables and the plot of ranks.")] = None,
+    force: Annotated[Flag, Parameter(help="Overwrite files.")] = False,
+) -> None:
+    """Compare methods with a reference, over data sets, splits and seeds.
+
+    Prints Markdown: mean accuracies, paired differences with bootstrap intervals,
+    ranks, and every data set by itself. Runs that a method lacks are named. --out
+    also writes comparison.md, each table as CSV and LaTeX, and, from three methods
+    on, the plot of ranks with their critical difference as PNG and SVG.
+    """
+    from sortal.research.benchmark import typesetting, versus
+    from sortal.research.benchmark.outcomes import read_outcomes
+
+    outcomes, notes = read_outcomes(runs)
+    found = versus.compare(outcomes, reference=reference, score=score, methods=split(method), notes=notes)
+    text = typesetting.document(found.tables, "Comparison")
+    if out is not None:
+        pictures = {}
+        if found.ranking is not None:
+            from sortal.research.figures import FIGURE_FORMATS
+            from sortal.research.figures.rank_plot import rank_plot
+            from sortal.research.figures.style import render
+
+            plot = rank_plot(found.ranking)
+            pictures = {f"ranks.{kind}": render(plot, kind) for kind in FIGURE_FORMATS}
+        typesetting.write(found.tables, out, force=force, text=("comparison.md", text), pictures=pictures)
+    print(text, end="")
 
 
 @benchmark.command(name="presets")

@@ -29,12 +29,13 @@ def test_errors_about_missing_files_list_the_folder_and_the_download_page(tmp_pa
         ("cifar100", "cifar-100-python/train", "www.cs.toronto.edu"),
         ("imagenet100", "ILSVRC/Data/CLS-LOC/train", "image-net.org"),
         ("cub", "CUB_200_2011/images.txt", "www.vision.caltech.edu"),
-        ("stanford_cars", "stanford_cars/cars_train", "ai.stanford.edu"),
+        ("stanford_cars", "stanford_cars/cars_train", "github.com/pytorch"),
         ("fgvc_aircraft", "fgvc-aircraft-2013b/data/variants.txt", "www.robots.ox.ac.uk"),
         ("herbarium19", "herbarium-2019-fgvc6/small-train", "github.com/visipedia"),
     ):
-        message = refused(rf"not found: '{looked_for}'.* comes from https://{site}/.*\.$", name, tmp_path)
+        message = refused(rf"not found: '{looked_for}'.* comes from .*https://{site}/.*\.$", name, tmp_path)
         assert "The folder contains 'data.tgz', 'notes.txt'. Extract 'data.tgz' there first." in message
+        assert ("cars_test_annos_withlabels.mat; its own page is offline." in message) == (name == "stanford_cars")
 
 
 def test_the_splits_of_classes_are_those_of_the_papers() -> None:

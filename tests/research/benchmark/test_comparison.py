@@ -16,11 +16,11 @@ from support.sample_records import example, scores
 from support.sample_run import HOSTILE
 
 from sortal.errors import InputError
-from sortal.research.benchmark import comparison
-from sortal.research.benchmark.aggregate import Figure
-from sortal.research.benchmark.comparison import DOCUMENT_FILE, Table, csv, document, markdown, tables, write
+from sortal.research.benchmark import typesetting
+from sortal.research.benchmark.comparison import tables
 from sortal.research.benchmark.presets import PRESETS
 from sortal.research.benchmark.records import KRecord, Record, RequestedK
+from sortal.research.benchmark.typesetting import DOCUMENT_FILE, Figure, Table, csv, document, latex, markdown, write
 from sortal.system.csv_tables import read
 from sortal.system.files import LOCK_FILE, replace_all
 
@@ -289,14 +289,16 @@ def test_hostile_names_are_escaped(tmp_path: Path, name: str) -> None:
     assert read(paths[1])["Method"] == [made[0].rows[0][0]]
 
 
-def test_tables_are_written_as_one_text_and_one_csv_each(tmp_path: Path) -> None:
+def test_tables_are_written_as_one_text_and_a_csv_and_a_latex_file_each(tmp_path: Path) -> None:
     """Earlier tables are overwritten only if forced, and other files never."""
     made, out = tables([*runs(), own("gcd"), example("table4/cub", k=k(210, 200))]), tmp_path / "a" / "b"
-    paths, names = write(made, out), [DOCUMENT_FILE, "table3.csv", "table4.csv", "flowers55-vit_small.dino-k-true.csv"]
+    stems = ["table3", "table4", "flowers55-vit_small.dino-k-true"]
+    paths, names = write(made, out), [DOCUMENT_FILE, *(f"{stem}.{kind}" for stem in stems for kind in ("csv", "tex"))]
     assert (DOCUMENT_FILE, paths) == ("tables.md", tuple(out / name for name in names))
     assert paths[0].read_text(encoding="utf-8") == document(made)
     assert document(made) == "# Benchmarks\n\n" + "\n".join(map(markdown, made))
-    assert [path.read_bytes() for path in paths[1:]] == [*map(csv, made)]
+    assert [path.read_bytes() for path in paths[1::2]] == [*map(csv, made)]
+    assert [path.read_text(encoding="utf-8") for path in paths[2::2]] == [*map(latex, made)]
 
     (out / "mine.csv").write_text("mine")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -316,11 +318,11 @@ def test_tables_of_two_processes_are_not_mixed(tmp_path: Path, monkeypatch: pyte
     real = replace_all
 
     def late(*values: Any) -> None:
-        monkeypatch.setattr(comparison, "replace_all", real)
+        monkeypatch.setattr(typesetting, "replace_all", real)
         with pytest.raises(InputError, match="Another process is using"):
             write(tables([own("gcd")]), tmp_path)
         real(*values)
 
-    monkeypatch.setattr(comparison, "replace_all", late)
+    monkeypatch.setattr(typesetting, "replace_all", late)
     write(tables(runs()), tmp_path)
     assert (tmp_path / DOCUMENT_FILE).read_text(encoding="utf-8") == document(tables(runs()))

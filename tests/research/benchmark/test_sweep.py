@@ -151,8 +151,8 @@ def test_runs_are_recorded_and_reported_in_order(done: Done) -> None:
     assert found.folders == tuple(done.at(row) for row in ROWS)
     assert tuple(records.load(folder) for folder in found.folders) == found.records
     of_one = [what for what, _, _ in reports.progress if what.startswith("Run 1 of 7, digits/gcd, k true, seed 3: ")]
-    assert list(dict.fromkeys(what.partition(": ")[2][:5] for what in of_one)) == [f"[{at}/6]" for at in range(1, 7)]
-    learning = "digits/gcd, k true, seed 3: [2/6] Training"
+    assert list(dict.fromkeys(what.partition(": ")[2][:5] for what in of_one)) == [f"[{at}/7]" for at in range(1, 8)]
+    learning = "digits/gcd, k true, seed 3: [3/7] Training"
     assert [(at, of) for what, at, of in reports.progress if what.endswith(learning)] == [(0, 0), (1, 2), (2, 2)]
 
 
@@ -190,7 +190,7 @@ def test_a_record_holds_the_settings_and_the_figures(method: str, done: Done) ->
     assert record.clustering == clusterings.get(method, "head")
     assert record.k == KRecord(asked="true", k=10, true=10, error=0.0)
     assert record.command == "sortal benchmark …"
-    timed = {"pixels", "learn", "features", "k", "clusters", "test"}
+    timed = {"pixels", "bounds", "learn", "features", "k", "clusters", "test"}
     assert record.timings.keys() == timed == found.facts.timings.keys()
     training = record.recipe["training"]
     assert (training["seed"], training["epochs"], record.recipe["n_init"]) == (SEED, 2, 5)
@@ -254,6 +254,20 @@ def test_kmeans_clusters_raw_features_and_gcd_those_of_the_best_epoch(done: Done
     counted, reused = without_results(done.reports.notes)
     assert counted.startswith("Counted ")
     assert reused == "Training is already complete."
+
+
+def test_every_run_has_the_floor_and_the_ceiling_of_its_seed(done: Done) -> None:
+    """The floor is what k-means as a method finds, and both are computed once."""
+    bounds = done.record("kmeans").bounds
+    assert bounds is not None
+    assert {repr(record.bounds) for record in done.found.records} == {repr(bounds)}
+    kmeans = done.record("kmeans").transductive
+    assert (bounds.floor.accuracy, bounds.floor.legacy) == (kmeans.accuracy, kmeans.legacy)
+    assert (bounds.floor.images, bounds.floor.known_accuracy) == (kmeans.images, None), "clusters have no names"
+    assert bounds.floor.accuracy.all is not None
+    assert bounds.ceiling.accuracy.all is not None
+    assert bounds.floor.accuracy.all < bounds.ceiling.accuracy.all < 1
+    assert len([*(done.out / "cache/digits/bounds").iterdir()]) == 1
 
 
 def test_the_test_split_affects_only_the_epoch_of_gcd(done: Done, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from sortal.system import csv_tables
 
 BIRDS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 LABELLED_CARS = "cars_test_annos_withlabels.mat"  # published separately: the list in the devkit has no labels
+CAR_COPIES = "the copies listed at https://github.com/pytorch/vision/issues/7545"
 VARIANTS = "data/variants.txt"
 KAGGLE = "LOC_val_solution.csv"
 DEVKIT = "ILSVRC2012_devkit_t12/data"
@@ -43,7 +44,7 @@ def read_cub(root: Path) -> PublishedDataset:
 
 def read_cars(root: Path) -> PublishedDataset:
     """Read Stanford Cars: 196 models of cars, listed in MATLAB files."""
-    page = "https://ai.stanford.edu/~jkrause/cars/car_dataset.html"
+    page = f"{CAR_COPIES}, with {LABELLED_CARS}; its own page is offline"
     needs = ["cars_train", "cars_test", "devkit/cars_meta.mat", "devkit/cars_train_annos.mat"]
     tree = find_dataset(root, "Stanford Cars", page, ["stanford_cars"], needs)
     (classes,) = tree.matlab(tree.base / "devkit/cars_meta.mat", "class_names")

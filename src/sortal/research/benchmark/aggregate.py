@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from statistics import fmean, stdev
@@ -13,30 +12,9 @@ from typing import Any, TypeAlias
 from sortal.config import AUTO
 from sortal.research.benchmark.presets import DATASET_TITLES, PRESETS
 from sortal.research.benchmark.records import Record
-
-NO_FIGURE = "–"
+from sortal.research.benchmark.typesetting import NO_FIGURE, Figure
 
 Group: TypeAlias = Sequence[Record]  # runs that differ only in the seed, by seed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A mean over runs, and the published figure."""
-
-    mean: float | None
-    sd: float | None  # of the sample; None for fewer than two runs
-    n: int  # runs in which it is defined
-    runs: int
-    published: float | None = None
-    digits: int = 1
-
-    def __str__(self) -> str:
-        own = NO_FIGURE if self.mean is None else f"{self.mean:.{self.digits}f}"
-        if self.sd is not None:
-            own += f" ± {self.sd:.{self.digits}f}"
-        if self.published is None:
-            return own
-        return f"{own} ({self.published if isinstance(self.published, int) else f'{self.published:.1f}'})"
 
 
 def figure(
@@ -131,7 +109,8 @@ def _run_notes(where: str, records: Sequence[Record], group: Group) -> list[str]
 
 
 def _on(column: str) -> str:
-    return f" on {DATASET_TITLES[PRESETS[column].dataset]}" if column in PRESETS else ""
+    dataset = DATASET_TITLES[PRESETS[column].dataset] if column in PRESETS else column
+    return f" on {dataset}" if dataset else ""
 
 
 def shortened(text: str) -> str:

@@ -1,18 +1,14 @@
 """Tables of benchmark runs: the paper's, with the published figures, and one for each other group of runs."""
 
 import json
-import os
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from sortal.config import BACKBONE, METHODS, Contrast
-from sortal.errors import InputError, Remedy
 from sortal.research.benchmark import aggregate, published
-from sortal.research.benchmark.aggregate import NO_FIGURE, Figure, Group, figure, flat, lines, share, shortened
+from sortal.research.benchmark.aggregate import Group, figure, flat, lines, share, shortened
 from sortal.research.benchmark.presets import (
     ABLATED,
     ACCURACY_TABLES,
@@ -24,12 +20,9 @@ from sortal.research.benchmark.presets import (
     RIVALRY,
     Preset,
 )
-from sortal.research.benchmark.records import SHARES, Record
-from sortal.system import csv_tables
-from sortal.system.files import lock_folder, replace_all
-from sortal.system.text import plain
+from sortal.research.benchmark.records import SHARES, KRecord, Record, RequestedK
+from sortal.research.benchmark.typesetting import Cell, Figure, Table, file_name
 
-DOCUMENT_FILE = "tables.md"
 TITLES = {
     "table2": "Table 2: generic images",
     "table3": "Table 3: fine-grained images",
@@ -57,24 +50,18 @@ ABOUT_OTHERS = (
     "split, whose images of old classes decide the epoch where one is selected. Minutes exclude stages reused from "
     "other runs.",
 )
+BOUND_TITLES = {"floor": "Floor: raw k-means", "ceiling": "Ceiling: linear probe on the truth"}
+ABOUT_BOUNDS = (
+    "Floor is k-means on the features of the network as it came, without labels, with the true k. Ceiling is a linear "
+    "probe on the same features that is trained on the truth of all other images; a method that trains the network may "
+    "pass it."
+)
 OTHER_HEADINGS = (
     *("All", "Old", "New", "Legacy All", "Old by name", "NMI", "ARI", "k"),
     *("Inductive All", "Inductive Old", "Inductive New", "Seeds", "Minutes"),
 )
 
-Cell: TypeAlias = str | int | Figure | None
 Row: TypeAlias = tuple[tuple[str, ...], Mapping[str, Sequence[Record]]]  # first cells, and records by column
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Rows of cells, one per heading."""
-
-    name: str  # of its file
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...] = ()
-    notes: tuple[str, ...]
 
 
 def tables(records: Sequence[Record]) -> tuple[Table, ...]:
@@ -84,8 +71,41 @@ def tables(records: Sequence[Record]) -> tuple[Table, ...]:
     for record in sorted(records, key=lambda record: json.dumps(record.to_json(), sort_keys=True)):
         group = by_name.setdefault(record.name, []) if _is_preset(record) else others
         group.append(record)
+    with_bounds = (*ACCURACY_TABLES, "rivals")
+    of_methods = [run for name, some in by_name.items() for run in some if name.partition("/")[0] in with_bounds]
+    for bound in bound_records(of_methods, lambda record, which: f"{record.name.rpartition('/')[0]}/{which}"):
+        by_name.setdefault(bound.name, []).append(bound)
+    others += bound_records(others, lambda record, which: f"{record.dataset}/{BOUND_TITLES[which]}")
     present = {name.partition("/")[0] for name in by_name}
     return (*(_paper(table, by_name) for table in TITLES if table in present), *_others(others))
+
+
+def bound_records(
+    found: Iterable[Record], name: Callable[[Record, str], str], asked: RequestedK | None = None
+) -> list[Record]:
+    """Return the floors and ceilings of runs as runs of their own, once for each seed, however many runs have them."""
+    made: dict[tuple[Any, ...], Record] = {}
+    for record in found:
+        k, n_init = asked or record.k.asked, record.recipe.get("n_init")
+        for which in BOUND_TITLES if record.bounds is not None else ():
+            bound = replace(
+                record,
+                name=name(record, which),
+                version=None,
+                method=which,
+                clustering="",
+                k=KRecord(asked=k, k=record.k.true, true=record.k.true, error=0.0),
+                transductive=getattr(record.bounds, which),
+                inductive=None,
+                recipe={"n_init": n_init},
+                training=None,
+                timings={},
+                unreadable=(),
+                bounds=None,
+            )
+            images = bound.transductive.images
+            made.setdefault((bound.name, bound.backbone, bound.weights, bound.seed, str(k), n_init, images), bound)
+    return [*made.values()]
 
 
 def _is_preset(record: Record) -> bool:
@@ -117,6 +137,11 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
         names = {(METHODS[method].title,): [f"{table}/{dataset}/{method}" for dataset in of] for method in methods}
         header = ("Method", *_headings(of))
         about = (ABOUT_ACCURACY[0], ABOUT_RIVALS) if table == "rivals" else (*ABOUT_ACCURACY, ABOUT_SIMGCD)
+        rows_of_bounds = {which: [f"{table}/{dataset}/{which}" for dataset in of] for which in BOUND_TITLES}
+        if any(name in by_name for own in rows_of_bounds.values() for name in own):
+            titles = {which: (title,) for which, title in BOUND_TITLES.items()}
+            names = {titles["floor"]: rows_of_bounds["floor"], **names, titles["ceiling"]: rows_of_bounds["ceiling"]}
+            about = (*about, ABOUT_BOUNDS)
     rows: list[Row] = [(first, {name: by_name.get(name, ()) for name in own}) for first, own in names.items()]
     empty = Table(name=table, title=TITLES[table], header=header, notes=(*about, _made_with(rows)))
     return _fill(empty, rows, cells_of)
@@ -158,7 +183,7 @@ def _k_cells(name: str, group: Group) -> list[Cell]:
 def _made_with(rows: Sequence[Row]) -> str:
     """Name the versions of the recipes and the weights, which may come from any file."""
     records = [record for _, by_column in rows for some in by_column.values() for record in some]
-    versions = ", ".join(str(version) for version in sorted({record.version or 0 for record in records}))
+    versions = ", ".join(str(version) for version in sorted({record.version for record in records if record.version}))
     weights = "; ".join(sorted({f"{record.backbone} with {shortened(record.weights)}" for record in records}))
     return f"Recipe version {versions}; {weights}."
 
@@ -171,12 +196,17 @@ def _others(records: Sequence[Record]) -> list[Table]:
 
     made: list[Table] = []
     for (dataset, backbone, weights, asked), some in groupby(sorted(records, key=where), where):
-        name = _file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
+        name = file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
         title = f"{dataset}: {backbone}, {shortened(weights)}, {K_WORDS.get(asked, f'k = {asked}')}"
-        rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(sorted(some, key=_place), _label)]
-        empty = Table(name=name, title=title, header=("Method", *OTHER_HEADINGS), notes=ABOUT_OTHERS)
+        runs = sorted(some, key=lambda record: (_BOUND_PLACES.get(record.method, 0), _place(record)))
+        rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(runs, _label)]
+        notes = ABOUT_OTHERS if all(run.method not in BOUND_TITLES for run in runs) else (*ABOUT_OTHERS, ABOUT_BOUNDS)
+        empty = Table(name=name, title=title, header=("Method", *OTHER_HEADINGS), notes=notes)
         made.append(_fill(empty, rows, _other_cells))
     return made
+
+
+_BOUND_PLACES = {"floor": -1, "ceiling": 1}
 
 
 def _label(record: Record) -> str:
@@ -198,7 +228,7 @@ def _other_cells(_: str, group: Group) -> list[Cell]:
         aggregate.number_of_classes(group),
         *(share(group, f"accuracy.{of}", part="inductive") for of in SHARES),
         len(group),
-        figure([record.minutes for record in group]),
+        figure([record.minutes if record.timings else None for record in group]),
     ]
 
 
@@ -222,64 +252,3 @@ def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str
         if isinstance(cell, Figure) and 0 < cell.n < cell.runs:
             short.setdefault(f"{cell.n} of {cell.runs} seeds", []).append(heading)
     return [f"{label}: only {seeds} have {', '.join(headings)}." for seeds, headings in short.items()]
-
-
-def markdown(table: Table) -> str:
-    words = [any(isinstance(row[at], str) for row in table.rows) for at in range(len(table.header))]
-    cells = [[NO_FIGURE if cell is None else _escaped(str(cell)) for cell in row] for row in table.rows]
-    rows = [table.header, ["---" if each else "---:" for each in words], *cells]
-    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    notes = "\n".join(f"- {_escaped(note)}" for note in table.notes)
-    return f"## {_escaped(table.title)}\n\n{body}\n\n{notes}\n"
-
-
-def document(made: Sequence[Table]) -> str:
-    """Return all tables as one Markdown text."""
-    return "\n".join(["# Benchmarks\n", *map(markdown, made)])
-
-
-def csv(table: Table) -> bytes:
-    """Return unrounded numbers: for a figure its mean, standard deviation, number of runs and published figure."""
-    columns: list[tuple[str, list[Any]]] = []
-    for at, heading in enumerate(table.header):
-        column = [row[at] for row in table.rows]
-        figures = [cell for cell in column if isinstance(cell, Figure)]
-        if not figures:
-            columns.append((heading, column))
-            continue
-        columns.append((f"{heading} mean", [each.mean for each in figures]))
-        columns.append((f"{heading} sd", [each.sd for each in figures]))
-        columns.append((f"{heading} n", [each.n or None for each in figures]))
-        if any(each.published is not None for each in figures):
-            columns.append((f"{heading} published", [each.published for each in figures]))
-    return csv_tables.table(columns)
-
-
-def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, ...]:
-    """Write tables to a folder, all or none: one Markdown file for all, and a CSV file for each.
-
-    `force` overwrites existing files.
-    """
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"Tables are written to a folder, got {str(folder)!r}, which is a file. Choose another.")
-    files = {DOCUMENT_FILE: document(made).encode(), **{f"{table.name}.csv": csv(table) for table in made}}
-    with lock_folder(folder):
-        if not force and (existing := [name for name in files if (folder / name).exists()]):
-            another, overwrite = Remedy("choose another folder", out=...), Remedy("overwrite it", force=True)
-            raise InputError(f"The file {str(folder / existing[0])!r} already exists.", another, overwrite)
-        replace_all(folder, files, ())
-    return tuple(folder / name for name in files)
-
-
-def _file_name(text: str, taken: set[str]) -> str:
-    """Return a file name that is valid on every system and not taken."""
-    name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip(".-")[:80]
-    others = (f"{name}-{number}" for number in range(2, len(taken) + 3))
-    return next(each for each in (name, *others) if each not in taken)
-
-
-def _escaped(text: str) -> str:
-    """Escape Markdown, and characters that could disturb a terminal."""
-    escaped = re.sub(r"([\\`*\[\]|#~$]|(?<!\w)_|_(?!\w))", r"\\\1", plain(text))
-    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

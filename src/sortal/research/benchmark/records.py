@@ -18,6 +18,7 @@ from sortal.system.regular_files import read_json
 
 RECORD_FILE = "benchmark.json"
 RECORD_FORMAT = "sortal benchmark 2"
+BOUNDS_STAGE = "bounds"
 SHARES = ("all", "old", "new")  # the fields of Accuracy
 A_RUN = "A benchmark run is a folder with a benchmark.json written by sortal benchmark, or that file"
 RequestedK = Literal["true", "auto", "own"] | int  # the data set's; estimated by Sortal, or by the method; or this
@@ -33,6 +34,14 @@ class KRecord:
     error: float  # |k - true| / true
     interval: tuple[int, int] | None = None  # None where k was given
     curve: tuple[dict[str, Any], ...] = ()  # k, score and each of every k tried
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What any method should be between, on the unlabelled images and the network as it came."""
+
+    floor: SplitScores  # k-means without labels, with the true k
+    ceiling: SplitScores  # a linear probe that knows the truth of all other images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +69,12 @@ class Record:
     command: str
     finished: str  # ISO 8601
     unreadable: tuple[Quarantined, ...] = ()  # files of both splits that were left out
+    bounds: Bounds | None = None  # None in records of earlier versions
 
     @property
     def minutes(self) -> float:
-        return math.fsum(self.timings.values()) / 60
+        """Return how long the method took."""
+        return math.fsum(seconds for stage, seconds in self.timings.items() if stage != BOUNDS_STAGE) / 60
 
     @property
     def moment(self) -> datetime:

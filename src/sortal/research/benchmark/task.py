@@ -22,8 +22,9 @@ from sortal.learning.features import extract
 from sortal.learning.methods import learner_of, loaded
 from sortal.learning.methods.code import LOOP, source_of
 from sortal.research.benchmark import records
+from sortal.research.benchmark.bounds import bounds_of
 from sortal.research.benchmark.presets import Preset
-from sortal.research.benchmark.records import KRecord, Record
+from sortal.research.benchmark.records import BOUNDS_STAGE, KRecord, Record
 from sortal.reviews.loading import save_run
 from sortal.runs.categories import ids_of
 from sortal.runs.confidence import place
@@ -168,15 +169,19 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
     with lock_folder(task.place if processes.is_first else None):
         sweep_below(task.cache)
         backbone = load_backbone(preset.backbone, weights=preset.weights, trained=job.trained, seed=task.seed)
-        stages = Stages((*job.order, "test"), runtime)
-        found = sort(job, backbone, stages, store_pixels(job, backbone, stages))
+        stages = Stages((job.order[0], BOUNDS_STAGE, *job.order[1:], "test"), runtime)
+        pixels = store_pixels(job, backbone, stages)
+        with stages.stage(BOUNDS_STAGE, "Computing floor and ceiling") as at_work:
+            bounds = bounds_of(job, backbone, pixels, at_work)
+        found = sort(job, backbone, stages, pixels)
         with stages.stage("test", "Sorting the test split") as at_work:
             inductive, unreadable = _inductive(job, backbone, None if found is None else found.run, data.test, at_work)
         if found is not None:
             (task.place / records.RECORD_FILE).unlink(missing_ok=True)  # it describes the run that is replaced now
             done = stages.recorded_in(found.run)
             save_run(done, found.files)
-            records.save(_record(task, done, inductive, unreadable, data), task.place)
+            record = _record(task, done, inductive, unreadable, data)
+            records.save(replace(record, bounds=bounds), task.place)
     processes.barrier()
     return records.load(task.place)  # exactly as later sweeps will read it
 
