@@ -75,9 +75,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     run = FrozenEncoder.__call__
 
-    def counted(self: FrozenEncoder, pixels: Tensor, flipped: Tensor) -> Tensor:
+    def counted(self: FrozenEncoder, pixels: Tensor, *drawn: Tensor) -> Tensor:
         sizes.append(len(pixels))
-        return run(self, pixels, flipped)
+        return run(self, pixels, *drawn)
 
     monkeypatch.setattr(FrozenEncoder, "__call__", counted)
     return sizes

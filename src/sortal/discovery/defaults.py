@@ -50,7 +50,10 @@ def resolved(settings: Discovery, *, on_gpu: bool) -> Discovery:
 
 def trained_blocks(settings: Discovery) -> int | None:
     """Return how many of the last blocks are trained; None for what is usual for the backbone."""
-    return registration_of(settings.method).trained if settings.trained == AUTO else settings.trained
+    if settings.trained != AUTO:
+        return settings.trained
+    usual = settings.backbone == CONVNET  # its weights are random, so all of it is trained
+    return None if usual else registration_of(settings.method).trained
 
 
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
