@@ -21,7 +21,10 @@ def test_bad_usage_exits_2_and_says_the_rule_and_the_way_out(tmp_path: Path, mon
         ("discover", "sortal discover needs IMAGES: a folder of images, or several. See sortal discover --help."),
         ("predict run", "sortal predict needs IMAGES: a folder of images, or several; searched recursively."),
         ("decisions merge run", "sortal decisions merge needs OTHER: the decisions.jsonl of another person's copy"),
-        ("discover x --k", "--k needs a value: number of classes, including the known ones; auto estimates it."),
+        (
+            "discover x --k",
+            "--k needs a value: number of classes, including the known ones; auto estimates it, own leaves it to a method that can.",
+        ),
         ("discover x --k ten", "--k must be a whole number or 'auto', got 'ten'. See sortal discover --help."),
         ("discover x --k 3.5", "--k must be a whole number or 'auto', got '3.5'. See sortal discover --help."),
         ("discover x --k 3 --k 4", "--k is given more than once. Give it once."),
