@@ -23,10 +23,10 @@ def test_bad_usage_exits_2_and_says_the_rule_and_the_way_out(tmp_path: Path, mon
         ("decisions merge run", "sortal decisions merge needs OTHER: the decisions.jsonl of another person's copy"),
         (
             "discover x --k",
-            "--k needs a value: number of classes, including the known ones; auto estimates it, own leaves it to a method that can.",
+            "--k needs a value: number of classes, including the known ones; auto estimates it, own leaves",
         ),
-        ("discover x --k ten", "--k must be a whole number or 'auto', got 'ten'. See sortal discover --help."),
-        ("discover x --k 3.5", "--k must be a whole number or 'auto', got '3.5'. See sortal discover --help."),
+        ("discover x --k ten", "--k must be a whole number, 'auto' or 'own', got 'ten'. See sortal discover --help."),
+        ("discover x --k 3.5", "--k must be a whole number, 'auto' or 'own', got '3.5'. See sortal discover --help."),
         ("discover x --k 3 --k 4", "--k is given more than once. Give it once."),
         ("discover x --held-out half", "--held-out must be a number, got 'half'."),
         ("discover x --workers two", "--workers must be a whole number, got 'two'."),

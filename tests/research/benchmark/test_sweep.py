@@ -26,7 +26,6 @@ from support import hostile_folder
 from support import tiny_folder as tiny
 from support.fork_server import KILLED, ForkServer, die, say
 from support.runtimes import CPU
-from support.tiny_methods import TRANSFORMED
 
 from sortal import metrics
 from sortal.cli import app
@@ -56,7 +55,7 @@ from sortal.system.progress import Runtime
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
-NAMES = tuple(sorted({*BUILT_IN} - {*TRANSFORMED}))  # the small network is used
+NAMES = ("gcd", "kmeans", "rankstats", "simgcd", "sortal", "uno")
 ROWS = (*NAMES, "plain")
 OLD = ("0", "1", "2", "3", "4")
 EACH = 20  # images of a digit, 4 of them for the test
@@ -198,7 +197,7 @@ def test_a_record_holds_the_settings_and_the_figures(method: str, done: Done) ->
     if BUILT_IN[method].classifies:
         assert record.training is not None
         assert (record.training["validation"], record.training["selected"]) == (None, 1)
-    assert (record.training is None) == (method == "kmeans")
+    assert (record.training is None) == (BUILT_IN[method].learner is None)
 
     a, images = found.assignments, datasets.load("folder", done.root)
     assert a.files == tuple(np.array(images.files)[~images.validation]), "validation images are not sorted"
