@@ -125,7 +125,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     with stages.stage("clusters", "Clustering") as runtime:
         clusters = _clusters(job, rows, inputs, k, learned, runtime)
         if k is not None and clusters.k.k != k.k:
-            stages.note(f"The method was to find {k.k:,} categories, and found {clusters.k.k:,}.")
+            stages.note(f"The method was to find {plural(k.k, 'category', 'categories')}, and found {clusters.k.k:,}.")
     if not job.processes.is_first:
         return None
     images, contents = inputs.images, inputs.store.digests

@@ -11,6 +11,7 @@ from sortal.errors import SortalError
 from sortal.images.image_set import ImageSet
 from sortal.learning.methods import loaded
 from sortal.runs.confidence import Features
+from sortal.system.text import plural
 
 Ids = NDArray[np.int64]
 
@@ -32,7 +33,7 @@ def checked(found: object, n: int, method: str) -> Ids:
     clusters = np.asarray(found)
     if clusters.shape != (n,) or clusters.dtype.kind not in "iu" or not (clusters >= 0).any():
         raise SortalError(
-            f"The clustering of {method} must return a whole number for each of {n:,} images, below 0 for none, got "
+            f"The clustering of {method} must return a whole number for each of {plural(n, 'image')}, below 0 for none, got "
             f"{clusters.dtype} of shape {clusters.shape}."
         )
     return clusters.astype(np.int64)

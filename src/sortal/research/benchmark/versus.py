@@ -13,6 +13,7 @@ from sortal.research.benchmark.comparison import ABOUT_BOUNDS, BOUND_TITLES
 from sortal.research.benchmark.outcomes import MethodOutcome, SharedTask, named, reference_among
 from sortal.research.benchmark.significance import MeanRanks, Nest
 from sortal.research.benchmark.typesetting import Cell, Difference, Figure, Table, file_name
+from sortal.system.text import plural
 
 Score: TypeAlias = Literal["all", "old", "new", "mean"]
 SCORE_TITLES: dict[Score, str] = {"all": "All", "old": "Old", "new": "New", "mean": "Class mean"}
@@ -133,7 +134,7 @@ def _lacking(name: str, tasks: ByTask, values: Values, all_tasks: Mapping[Shared
         return " (undefined)" if error is None else f" (failed: {error})"
 
     listed = "; ".join(f"{task}{why(task)}" for task in absent)
-    return [f"{name} lacks {len(absent)} of {len(all_tasks)} runs: {listed}."]
+    return [f"{name} lacks {len(absent)} of {plural(len(all_tasks), 'run')}: {listed}."]
 
 
 def _about_ranks(ranking: MeanRanks | None, shared: Sequence[SharedTask], tasks: Mapping[SharedTask, None]) -> str:
@@ -142,7 +143,7 @@ def _about_ranks(ranking: MeanRanks | None, shared: Sequence[SharedTask], tasks:
         return f"Ranks need at least {methods} methods that differ and {rows} rows that all have."
     return (
         f"Rank: mean over the {ranking.rows} rows (a data set under a condition) that all methods have, from "
-        f"{len(shared)} of {len(tasks)} runs each; two methods differ if their ranks are {ranking.critical:.2f} apart "
+        f"{len(shared)} of {plural(len(tasks), 'run')} each; two methods differ if their ranks are {ranking.critical:.2f} apart "
         f"(Nemenyi, 0.05). Friedman: chi-squared {ranking.statistic:.2f}, p = {ranking.p:.2g}."
     )
 
