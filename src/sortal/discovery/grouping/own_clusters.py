@@ -33,8 +33,8 @@ def checked(found: object, n: int, method: str) -> Ids:
     clusters = np.asarray(found)
     if clusters.shape != (n,) or clusters.dtype.kind not in "iu" or not (clusters >= 0).any():
         raise SortalError(
-            f"The clustering of {method} must return a whole number for each of {plural(n, 'image')}, below 0 for none, got "
-            f"{clusters.dtype} of shape {clusters.shape}."
+            f"The clustering of {method} must return a whole number for each of {plural(n, 'image')}, below 0 for "
+            f"none, got {clusters.dtype} of shape {clusters.shape}."
         )
     return clusters.astype(np.int64)
 
