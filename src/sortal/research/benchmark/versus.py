@@ -144,7 +144,8 @@ def _about_ranks(ranking: MeanRanks | None, shared: Sequence[SharedTask], tasks:
     return (
         f"Rank: mean over the {ranking.rows} rows (a data set under a condition) that all methods have, from "
         f"{len(shared)} of {plural(len(tasks), 'run')} each; two methods differ if their ranks are "
-        f"{ranking.critical:.2f} apart (Nemenyi, 0.05). Friedman: chi-squared {ranking.statistic:.2f}, p = {ranking.p:.2g}."
+        f"{ranking.critical:.2f} apart (Nemenyi, 0.05). Friedman: chi-squared {ranking.statistic:.2f}, "
+        f"p = {ranking.p:.2g}."
     )
 
 
