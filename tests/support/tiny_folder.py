@@ -152,8 +152,12 @@ def scores_of(found: Run) -> NDArray[np.float64]:
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """Without the report, which takes longer than all the rest."""
-    with patch("sortal.web.report.report.make_report", lambda *_, **__: PAGE):
+    """Without the report, which takes longer than all the rest, and with few pairs of images compared for bursts."""
+    with (
+        patch("sortal.web.report.report.make_report", lambda *_, **__: PAGE),
+        patch("sortal.discovery.grouping.bursts.USUAL_PAIRS", 40),
+        patch("sortal.discovery.grouping.bursts.CLOSEST_LAYOUTS", 1),
+    ):
         yield
 
 
