@@ -152,11 +152,10 @@ def scores_of(found: Run) -> NDArray[np.float64]:
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """Without the report, which takes longer than all the rest, and with few pairs of images compared for bursts."""
+    """Without the report, which takes longer than all the rest; of one moment are copies only, as among many images."""
     with (
         patch("sortal.web.report.report.make_report", lambda *_, **__: PAGE),
-        patch("sortal.discovery.grouping.bursts.USUAL_PAIRS", 40),
-        patch("sortal.discovery.grouping.bursts.CLOSEST_LAYOUTS", 1),
+        patch("sortal.discovery.grouping.bursts.MOST_GREY", 1),
     ):
         yield
 
