@@ -203,7 +203,7 @@ def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch
 
     The two epochs of learning to count are on top of the four that were asked for.
     """
-    tiny.write(tmp_path / "images", tiny.planted(each=8, labelled=6))
+    tiny.write(tmp_path / "images", tiny.planted(each=5, labelled=4))
     vit: dict[str, Any] = {**SETTINGS, "backbone": "test_vit", "weights": "random", "views": 2}
     made, trained = (tiny.spy(monkeypatch, *each) for each in ((token_cache, "cache_tokens"), (rounds, "train")))
     notes: list[str] = []
@@ -357,7 +357,7 @@ def test_smoothed_features_choose_among_the_likely_ks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("k", [6, "auto"])
 @pytest.mark.parametrize("old", [(), tiny.OLD[:1], tiny.CLASSES])
 def test_no_one_and_all_classes_may_be_known(old: tuple[str, ...], k: int | str, tmp_path: Path) -> None:
-    tiny.write(tmp_path / "images", tiny.planted(old=old))
+    tiny.write(tmp_path / "images", tiny.planted(each=10, labelled=7, old=old))
     with tiny.quickly():
         run = tiny.sort(tmp_path / "images", tmp_path / "run", **{**SETTINGS, "k": k})
     assert [category.name for category in run.categories if category.kind == "known"] == sorted(old)
