@@ -18,7 +18,7 @@ LIVE: Literal["live"] = "live"  # new views every epoch
 Granularity = Literal["finer", "usual", "coarser"]
 EstimateOn = Literal["raw", "learned"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
-ExtraColumns = Literal["error", "ignore"]
+ExtraColumns = Literal["keep", "ignore", "error"]
 FoldersMean = Literal["classes", "reviewed", "ignore"]
 Placeholders = Literal["error", "unlabelled", "classes"]
 Losses = Any  # of a method: the frozen dataclass that it registered
@@ -93,7 +93,7 @@ class Reading(SettingsGroup):
     )
     unlabelled: str = option(UNLABELLED_FOLDER, "Name of the folder whose images have no label.")
     unlisted: Unlisted = option("error", "How to treat images missing from the table.")
-    extra_columns: ExtraColumns = option("error", "How to treat other columns of the table.")
+    extra_columns: ExtraColumns = option("keep", "How to treat other columns of the table.")
     placeholders: Placeholders = option("error", 'How to treat labels such as "unknown", "none", "n/a" or "?".')
 
 

@@ -7,12 +7,14 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from sortal.config import FoldersMean
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.class_names import as_name
+from sortal.images.columns import GROUP
 from sortal.images.review_states import SEEN_WORDS, SETTLED_WORDS
 from sortal.system.regular_files import read_json
 from sortal.system.text import plural
@@ -35,6 +37,8 @@ class ExportedRow(NamedTuple):
     truth: str  # empty if it is not known
     sorted_as: str  # the category again, by which an edited one is recognised when the table is read
     content: str
+    group: str = ""  # that the user gave, or of near-duplicates; empty without one
+    own: Mapping[str, str | int | float | None] = MappingProxyType({})  # cells of the user's columns, by name
 
     @property
     def source(self) -> str:
@@ -56,6 +60,11 @@ LABEL_STUDIO_DATA = ("file_name", *STATE_COLUMNS)
 EXPORTED = ("file_name", "category", "category_id", "status", "reviewed", "label")
 PREDICTED = ("file_name", "category", "category_id", "status")
 READ = (*EXPORTED, "truth", "sorted_as", "image_folder", "source", "content")  # columns that reading needs
+# Names of columns in any table of Sortal, and of what other tools take for something else, which no other column has.
+RESERVED = frozenset(
+    {*ExportedRow._fields, *INDEX_COLUMNS, "image", "split", "id", "folder", "apart", "doubt", "suggested"}
+    | {"suggested_id", "distance", "next_category", "next_category_id", "next_distance"}
+) - {GROUP, "own"}
 
 
 def utf8(text: str) -> str:

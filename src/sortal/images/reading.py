@@ -17,6 +17,7 @@ from sortal.config import UNLABELLED_FOLDER, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
 from sortal.images.class_names import as_name
+from sortal.images.columns import NO_COLUMNS
 from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find, unread_pictures
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.files import same_file
@@ -206,6 +207,7 @@ def _from_table(
         paths=[os.path.join(folder, file) for file in (*files, *more)],
         labels=_settle([*table.label, *none], how.placeholders),
         truth=None if table.truth is None else _settle([*table.truth, *none], how.placeholders),
+        columns=table.columns.followed(len(files), NO_COLUMNS, len(more)),
         ignored=[file for file in others if file not in listed and not same_file(folder / file, table.path)],
     )
 
@@ -231,6 +233,7 @@ def _rows_about(table: label_tables.LabelRows, folder: Path, prefixes: Sequence[
         file_name=[prefix + file for prefix, file in zip(found, table.file_name, strict=True) if prefix is not None],
         label=[*compress(table.label, here)],
         truth=None if table.truth is None else [*compress(table.truth, here)],
+        columns=table.columns.take(compress(range(len(here)), here)),
     )
 
 
