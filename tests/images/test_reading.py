@@ -169,7 +169,8 @@ def test_an_option_must_be_one_of_its_choices(tmp_path: Path) -> None:
     for option, value in (("unlisted", "unlabeled"), ("extra_columns", "ignored"), ("folders", "none")):
         refused(f"{option} must be .*, got {value!r}", tmp_path, labels=table, **{option: value})
     refused("got 1 more: 'size'", tmp_path, labels=table, extra_columns="error")
-    assert read_images(tmp_path, labels=table).columns.get("size").cells == ("5", "6")
+    [size] = read_images(tmp_path, labels=table).columns.each
+    assert (size.name, size.cells) == ("size", ("5", "6"))
     assert labels_of(read_images(tmp_path, labels=table, extra_columns="ignore")) == {"1.jpg": "cat", "2.jpg": "dog"}
 
 

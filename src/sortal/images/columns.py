@@ -56,7 +56,7 @@ class ImageColumn:
         return cls(name, "category" if few and short else "text", tuple(texts))
 
     def typed(self) -> Sequence[str | Decimal | None]:
-        """Return the cells as tables have them: text, or numbers with all of their digits, None where one is missing."""
+        """Return the cells as tables have them: text, or numbers with all of their digits; None for a missing one."""
         if self.kind != "number":
             return self.cells
         return [Decimal(cell) if PLAIN.fullmatch(cell) else None for cell in self.cells]
@@ -110,8 +110,9 @@ class Columns:
         for name in dict.fromkeys((*self.names, *more.names)):
             parts = self.get(name), more.get(name)
             cells = sum((part.cells if part else ("",) * size for part, size in zip(parts, (n, m), strict=True)), ())
-            kinds = {part.kind for part in parts if part is not None and any(part.cells)}
-            found.append(ImageColumn(name, *kinds, cells) if len(kinds) == 1 else ImageColumn.infer(name, cells))
+            kinds = [part.kind for part in parts if part is not None and any(part.cells)]
+            same = len({*kinds}) == 1
+            found.append(ImageColumn(name, kinds[0], cells) if same else ImageColumn.infer(name, cells))
         return Columns(tuple(found))
 
     def beside(self, *more: ImageColumn) -> "Columns":
@@ -202,9 +203,9 @@ def _month_first(text: str) -> str | None:
 
 
 def _dated(*parts: str | None) -> str | None:
-    numbers = [int(part or 0) for part in parts]
+    year, month, day, hour, minute, second = (int(part or 0) for part in parts)
     try:
-        time = datetime(*numbers[:3], *numbers[3:])  # type: ignore[misc]
+        time = datetime(year, month, day, hour, minute, second)
     except ValueError:
         return None
     return time.isoformat() if parts[3] is not None else time.date().isoformat()

@@ -115,7 +115,7 @@ def _readable(schema: Any, options: JsonObject) -> list[str]:
             raise InputError(f"has an invalid {field.name}. A label must be text or a number, got {field.type}.")
     bad = {field.name for field in others if not is_value(field.type)}
     kept = [field.name for field in wanted if is_plain(field.type)]
-    return kept + [*dict.fromkeys(field.name for field in others if field.name not in bad)]
+    return [*kept, *dict.fromkeys(field.name for field in others if field.name not in bad)]
 
 
 def _cells(column: Any) -> Sequence[object]:
