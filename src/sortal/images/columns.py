@@ -96,6 +96,15 @@ class Columns:
         """Return the column of this name, if there is one."""
         return next((column for column in self.each if column.name == name), None)
 
+    def groups(self, n: int) -> NDArray[np.int64]:
+        """Return the number (n,) of the group of each of n images; an image without one has a number of its own."""
+        given, numbers = self.get(GROUP), dict[str, int]()
+        cells = given.cells if given is not None else ("",) * n
+        found = (
+            row if is_missing(cell) else numbers.setdefault(cell, n + len(numbers)) for row, cell in enumerate(cells)
+        )
+        return np.fromiter(found, dtype=np.int64, count=n)
+
     def take(self, rows: Iterable[int]) -> "Columns":
         """Return these rows; types stay as they are."""
         rows = [*rows] if self.each else []

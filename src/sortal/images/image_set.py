@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
 from sortal.images.class_names import in_order
-from sortal.images.columns import GROUP, NO_COLUMNS, Columns, is_missing
+from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.system.text import plural
 from sortal.system.workers import PathOrPixels
 
@@ -83,12 +83,7 @@ class ImageSet:
     @cached_property
     def groups(self) -> NDArray[np.int64]:
         """The number (n,) of the group of each image; an image without one has a number of its own."""
-        given = self.columns.get(GROUP)
-        if given is None:
-            return np.arange(len(self))
-        names = {"": -1}  # numbers from n on, as those below are of images without a group
-        of = [-1 if is_missing(cell) else names.setdefault(cell, len(self) + len(names)) for cell in given.cells]
-        return np.where(np.array(of, dtype=np.int64) < 0, np.arange(len(self)), of)
+        return self.columns.groups(len(self))
 
     def source(self, row: int) -> PathOrPixels:
         """Return what the decoder reads for image number `row`."""

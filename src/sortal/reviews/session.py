@@ -30,6 +30,7 @@ from sortal.system.text import readable
 CARD_IMAGES = 8  # images on a card, and beside an image
 MOST_NAMES_COMPARED = 40  # categories that a name is compared for
 MOST_NEAR = 4  # categories of each kind that are most similar to an image
+MOST_STACKED = 60  # images of a group that are shown beside one of them
 COMPARED_AT_ONCE = 2**14  # images that are compared at once
 
 
@@ -56,8 +57,8 @@ class Session:
         self._lock, self._drawing, self._advising = (threading.Lock() for _ in range(3))
         self._folder = identity_of(self.run.folder)
         self._guide = Guide(self.run, self.advisor, self.originals.state)
-        together = self.run.assignments.together()
-        self._stack = np.where(together.sizes[together.of] > 1, together.of, -1)  # (n,) group of each, −1 if alone
+        group = self.run.assignments.group
+        self._stack = np.where(np.bincount(group)[group] > 1, group, -1)  # (n,) the group of each, −1 if alone
         self._proposal: tuple[int, Refit] | None = None  # and the version that it is about
         self._places: tuple[Ints, Ints] | None = None
         self._kept: dict[str, tuple[tuple[int, bytes], dict[str, Any]]] = {}  # with the version and states of files
@@ -280,9 +281,7 @@ class Session:
         squared = (centres**2).sum(axis=1) - 2 * points @ centres.T
         return [[ids[at] for at in row] for row in np.argsort(squared, axis=1, kind="stable")[:, :MOST_NEAR].tolist()]
 
-    def category(
-        self, number: int, order: str, column: ImageColumn | None = None, fits: str = ""
-    ) -> dict[str, Any] | None:
+    def category(self, number: int, order: str, column: ImageColumn | None, fits: str) -> dict[str, Any] | None:
         """List the images of a category, by "doubt" or the most typical first; None without such a category.
 
         With a column, only those whose cell fits; the orders "up" and "down" are by it.
@@ -300,7 +299,8 @@ class Session:
                 rows = rows[np.argsort(doubt, kind="stable")]
             else:
                 rows = nearest_first(self.run.features, rows, self._review.centres([number])[0])
-            return {"version": self.version, "id": number, **self._rows(rows)}
+            cells = {} if column is None else {"cell": [readable(column.cells[row]) for row in rows.tolist()]}
+            return {"version": self.version, "id": number, **self._rows(rows), **cells}
 
     def images(self, rows: Ints) -> dict[str, Any]:
         """Describe images."""
@@ -309,7 +309,15 @@ class Session:
         with self._lock:
             files = [self._file(row) for row in rows.tolist()]
             cells = [filtering.cells_of(a.columns, row) for row in rows.tolist()]
-            return {"version": self.version, **self._rows(rows), **labels, "file": files, "cells": cells}
+            stacks = [np.flatnonzero(a.group == each)[:MOST_STACKED].tolist() for each in a.group[rows]]
+            return {
+                "version": self.version,
+                **self._rows(rows),
+                **labels,
+                "file": files,
+                "cells": cells,
+                "stack": stacks,
+            }
 
     def near(self, row: int) -> dict[str, Any]:
         """Return the categories and the images that are most similar to an image, the most similar first."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.images.columns import GROUP, NO_COLUMNS, Columns, is_missing
+from sortal.images.columns import GROUP, NO_COLUMNS, Columns
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.moments import Moments
@@ -57,18 +57,19 @@ class Assignments:
         """The number of images if those of the same moment count once."""
         return len(np.unique(self.group))
 
+    @property
+    def counted_once(self) -> str:
+        """What images that count once are called: those of a moment, or of a group where the user has given any."""
+        return "moment" if self.columns.get(GROUP) is None else GROUP
+
     doubt: NDArray[np.float64]  # (n,) that the label is wrong, by the labels of similar images; 0 without a label
     suggested_id: NDArray[np.int64]  # (n,) the category that these have; −1 where none is suggested
     columns: Columns = NO_COLUMNS  # what else the user's table says of the images
 
     def together(self) -> Moments:
-        """Return which images belong together: copies, those of the same moment, and those of a group that was given."""
-        given, copies = self.columns.get(GROUP), np.unique(np.array(self.contents), return_inverse=True)[1]
-        cells = [] if given is None else [cell if not is_missing(cell) else row for row, cell in enumerate(given.cells)]
-        numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
-        groups = [numbers[cell] for cell in cells] if cells else [*range(len(self))]
-        found = Moments.grouped(copies).joined(Moments.grouped(self.group))
-        return found.joined(Moments.grouped(np.array(groups, dtype=np.int64)))
+        """Return which images belong together: copies, those of the same moment, and those of a given group."""
+        copies = Moments.grouped(np.unique(np.array(self.contents), return_inverse=True)[1])
+        return copies.joined(Moments.grouped(self.group)).joined(Moments.grouped(self.columns.groups(len(self))))
 
     @property
     def seen(self) -> NDArray[np.bool_]:
