@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from sortal.images.columns import Columns, ImageColumn, is_missing
 from sortal.runs.confidence import Ints
+from sortal.runs.run import Assignments
 from sortal.system.text import readable
 
 MOST_CHOICES = 100  # values of a column that are offered, the most frequent first
 LONGEST_CELL_SHOWN = 1000  # characters
+MOST_STACKED = 60  # images of a group that are shown beside one of them
 LONGEST_FILTER = 200  # characters
 BETWEEN = re.compile(r"(.*?)\.\.(.*)")
 COMPARED = re.compile(r"(<=|>=|<|>|=)(.*)")
@@ -31,10 +33,12 @@ def _choices(column: ImageColumn) -> list[str]:
     return [readable(cell) for cell, _ in counts.most_common(MOST_CHOICES)]
 
 
-def cells_of(columns: Columns, row: int) -> list[tuple[str, str]]:
-    """Return the name and the cell of each column that says something of an image, for a page."""
-    pairs = ((each.name, each.cells[row]) for each in columns.each)
-    return [(readable(name), readable(cell, LONGEST_CELL_SHOWN)) for name, cell in pairs if cell]
+def told(a: Assignments, rows: Ints) -> dict[str, Any]:
+    """Return what the columns say of images, as names and cells, and the images of the group of each, for a page."""
+    cells = [[(each.name, each.cells[row]) for each in a.columns.each if each.cells[row]] for row in rows.tolist()]
+    shown = [[(readable(name), readable(cell, LONGEST_CELL_SHOWN)) for name, cell in pairs] for pairs in cells]
+    stacks = [np.flatnonzero(a.group == each)[:MOST_STACKED].tolist() for each in a.group[rows]]
+    return {"cells": shown, "stack": stacks}
 
 
 def in_order(column: ImageColumn, rows: Ints, *, down: bool = False) -> Ints:
@@ -99,6 +103,6 @@ def coloured(column: ImageColumn, rows: Ints) -> dict[str, Any]:
     if column.kind in ("number", "time"):
         known = sorted({value for row in there if (value := column.values[row]) is not None})
         rank = {value: at / max(len(known) - 1, 1) for at, value in enumerate(known)}
-        return {"values": [round(rank.get(column.values[row], -1), 3) for row in there], "scale": True}  # type: ignore[arg-type]
+        return {"values": [round(rank.get(column.values[row], -1), 3) for row in there], "scale": True}
     numbers = {cell: at for at, cell in enumerate(_choices(column))}
     return {"values": [numbers.get(readable(column.cells[row]), -1) for row in there], "scale": False}

@@ -30,7 +30,6 @@ from sortal.system.text import readable
 CARD_IMAGES = 8  # images on a card, and beside an image
 MOST_NAMES_COMPARED = 40  # categories that a name is compared for
 MOST_NEAR = 4  # categories of each kind that are most similar to an image
-MOST_STACKED = 60  # images of a group that are shown beside one of them
 COMPARED_AT_ONCE = 2**14  # images that are compared at once
 
 
@@ -308,16 +307,7 @@ class Session:
         labels = {"doubt": a.doubt[rows].round(3).tolist(), "suggested": a.suggested_id[rows].tolist()}
         with self._lock:
             files = [self._file(row) for row in rows.tolist()]
-            cells = [filtering.cells_of(a.columns, row) for row in rows.tolist()]
-            stacks = [np.flatnonzero(a.group == each)[:MOST_STACKED].tolist() for each in a.group[rows]]
-            return {
-                "version": self.version,
-                **self._rows(rows),
-                **labels,
-                "file": files,
-                "cells": cells,
-                "stack": stacks,
-            }
+            return {"version": self.version, **self._rows(rows), **labels, **filtering.told(a, rows), "file": files}
 
     def near(self, row: int) -> dict[str, Any]:
         """Return the categories and the images that are most similar to an image, the most similar first."""

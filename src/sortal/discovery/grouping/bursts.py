@@ -73,9 +73,11 @@ def describe_bursts(moments: Moments, images: ImageSet) -> str:
     if not given.any_burst:
         count = plural(int(bursts.sum()), "image is a near-duplicate", "images are near-duplicates")
         return f"{count} of others ({groups}); each group counts once."
-    several = plural(int((given.sizes > 1).sum()), "group")
+    count = int((given.sizes > 1).sum())
+    several = plural(count, "group")
     if len(np.unique(given.of * len(moments) + moments.of)) == len(given):  # each group is within a moment
-        return f"{several} of images given, near-duplicates joined: {groups}, each of which counts once."
+        joined = f", {groups} with near-duplicates" * (count != len(bursts))
+        return f"{several} of images given{joined}; each group counts once."
     once = f" {plural(int(bursts.sum()), 'image')} in {groups} of near-duplicates count once." * bool(len(bursts))
     return f"{several} of images given, which stay together, but every image counts.{once}"
 
