@@ -26,6 +26,7 @@ Losses = Any  # of a method: the frozen dataclass that it registered
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
 SMALLER = "vit_small_patch16_224.dino"  # about four times as fast
 CONVNET = "convnet"  # the small network's name
+VECTORS = "vectors"  # in place of a network's name, where features were given
 VIEWS = 8  # cached views of an image for views="auto", where they fit
 MAX_PIXELS = 80_000_000  # larger images are refused before decoding: a 12 KB file can claim more
 UNLABELLED_FOLDER = "unlabelled"  # the folder of images without a label

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from sortal.config import CONVNET, is_reference, registered_backbone
+from sortal.config import CONVNET, VECTORS, is_reference, registered_backbone
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones import hub
 from sortal.learning.backbones import weights as files
@@ -23,6 +23,7 @@ from sortal.learning.backbones.names import (
     path_of_saved,
     unknown,
 )
+from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.learning.backbones.vit import ADDED_TOKENS, VisionTransformer
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_json
@@ -200,6 +201,10 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
         raise InputError(
             f"The weights in {str(file)!r} do not match the digest in {str(path)!r}. Save the backbone again."
         )
+    if spec.name == VECTORS:
+        vectors = VectorBackbone(spec.width)
+        _load_weights(vectors, file)
+        return vectors
     _check_image_size(spec.image_size)
     if spec.name != CONVNET and not is_reference(spec.name):
         _check_claim(spec, path, file)
