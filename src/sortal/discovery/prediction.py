@@ -120,7 +120,7 @@ def _predict(
             found.paths()  # raises where the images have no files, which the report needs
         facts = found.facts
         limit = facts.settings.max_pixels if max_pixels is None else max_pixels
-        settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=limit)
+        settings = Settings.of(facts.backbone, limit)
         store = pack(read, found.cache / "pixels", settings=settings, runtime=runtime)
         quarantine = store.quarantine
         read, store = select_readable(read, store)

@@ -92,7 +92,7 @@ class SortingResult:
 
 def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
     """Store the pixels of all images, each of which is read once; the rows are those of the job's images."""
-    settings = Settings(shorter_side=backbone.spec.shorter_side, max_pixels=job.settings.max_pixels)
+    settings = Settings.of(backbone.spec, job.settings.max_pixels)
     with stages.stage("pixels", "Reading images") as runtime:
         return pack(job.images, job.cache / "pixels", settings=settings, team=job.processes, runtime=runtime)
 

@@ -99,7 +99,7 @@ def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> Pi
     They are those of the contents that were sorted, whatever the files are now.
     """
     facts, folder = run.facts, run.cache / "pixels"
-    settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=facts.settings.max_pixels)
+    settings = Settings.of(facts.backbone, facts.settings.max_pixels)
     contents, shown = np.array(run.assignments.contents, dtype=f"S{DIGEST_SIZE}"), np.ones(len(images), dtype=bool)
     if run.facts.settings.learn_on is not None:
         detail = next(each for each in report.DETAILS if len(run.categories) <= each.most)
@@ -130,7 +130,7 @@ class _Rest:
 
 def _read(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> _Rest:
     """Compute the features of images, or take them from the cache."""
-    settings = Settings(shorter_side=backbone.spec.shorter_side, max_pixels=job.settings.max_pixels)
+    settings = Settings.of(backbone.spec, job.settings.max_pixels)
     compute = choose_compute(job.device, precision=job.recipe.training.precision, compiled=False, worthwhile=False)
     encoder = FrozenEncoder(backbone.to(job.device), compute, whole=True)
     features = FeatureCache(job.cache / "features", backbone, compute.bf16, settings.key)

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def open_session(
     lines = journal.read(run.folder / DECISIONS, run.facts)
     side, sorted_by = run.facts.backbone.shorter_side, run.facts.settings
     side = side if sorted_by.learn_on is None else min(side, PREVIEW)
-    settings = Settings(shorter_side=side, max_pixels=sorted_by.max_pixels)
+    settings = replace(Settings.of(run.facts.backbone, sorted_by.max_pixels), shorter_side=side)
     pack(run.images(), run.cache / "pixels", settings=settings, runtime=runtime)
     index = Index(run.cache / "pixels" / settings.key)
     # By the content that was sorted, whatever the files are now.
