@@ -95,7 +95,7 @@ class SortingResult:
 
 def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
     """Store the pixels of all images, each of which is read once; the rows are those of the job's images."""
-    settings = Settings(shorter_side=backbone.spec.shorter_side, max_pixels=job.settings.max_pixels)
+    settings = Settings.of(backbone.spec, job.settings.max_pixels)
     place, features = job.cache / "pixels", job.images.features
     with stages.stage("pixels", "Reading images") as runtime:
         store = pack if features is None else partial(store_pictures, contents=digests_of(features))
