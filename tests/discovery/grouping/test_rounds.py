@@ -250,7 +250,7 @@ def test_the_best_of_several_classifiers_is_refined(
     monkeypatch.setattr(rounds, "EPOCHS_PER_TRY", 1)
     chosen, following = tiny.spy(monkeypatch, rounds, "choose"), tiny.spy(monkeypatch, rounds, "next_k")
     losses = Rounds(hidden=16, bottleneck=8, refinement=0.3, restart=restart)
-    monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", losses)
+    monkeypatch.setattr(defaults, "TINY_LOSSES", (losses,))
     settings = {**SETTINGS, "epochs": 8, "k": "auto"}
     with tiny.quickly():
         run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
@@ -290,7 +290,7 @@ def test_epochs_of_classifiers_that_bounds_forbid_go_to_the_refinement(
     """With k_max as many as the known classes, only one classifier can be tried."""
     trained = tiny.spy(monkeypatch, Trainer, "train")
     monkeypatch.setattr(rounds, "EPOCHS_PER_TRY", 1)
-    monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", Rounds(hidden=16, bottleneck=8, refinement=0.3))
+    monkeypatch.setattr(defaults, "TINY_LOSSES", (Rounds(hidden=16, bottleneck=8, refinement=0.3),))
     with tiny.quickly():
         settings = {**SETTINGS, "epochs": 8, "k": "auto", "k_max": len(tiny.OLD)}
         run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
