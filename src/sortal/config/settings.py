@@ -16,6 +16,7 @@ from sortal.errors import InputError, quoted
 
 LIVE: Literal["live"] = "live"  # new views every epoch
 Granularity = Literal["finer", "usual", "coarser"]
+Interpolation = Literal["bicubic", "bilinear"]
 EstimateOn = Literal["raw", "learned"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
 ExtraColumns = Literal["keep", "ignore", "error"]
@@ -25,7 +26,9 @@ Placeholders = Literal["error", "unlabelled", "classes"]
 Losses = Any  # of a method: the frozen dataclass that it registered
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
 SMALLER = "vit_small_patch16_224.dino"  # about four times as fast
+HUB_PREFIX, OPEN_CLIP_PREFIX = "hf-hub:", "open_clip:"  # of names of networks that files describe
 CONVNET = "convnet"  # the small network's name
+VECTORS = "vectors"  # in place of a network's name, where features were given
 VIEWS = 8  # cached views of an image for views="auto", where they fit
 MAX_PIXELS = 80_000_000  # larger images are refused before decoding: a 12 KB file can claim more
 UNLABELLED_FOLDER = "unlabelled"  # the folder of images without a label

@@ -148,6 +148,7 @@ def _facts(
     return RunFacts(
         images=sources_of(job, images),
         folders=origin.folders,
+        features=origin.features,
         labels=origin.labels,
         reading=origin.reading,
         settings=job.settings,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -29,7 +30,9 @@ from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
 from sortal.images.review_states import SETTLED, ReviewState
 from sortal.images.store.packing import Settings, pack, select_readable
+from sortal.images.store.pictures import store_pictures
 from sortal.images.store.pixel_store import PixelStore
+from sortal.images.store.vectors import digests_of
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.checkpoint import content_order, run_key
 from sortal.learning.features import extract
@@ -92,9 +95,11 @@ class SortingResult:
 
 def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
     """Store the pixels of all images, each of which is read once; the rows are those of the job's images."""
-    settings = Settings(shorter_side=backbone.spec.shorter_side, max_pixels=job.settings.max_pixels)
+    settings = Settings.of(backbone.spec, job.settings.max_pixels)
+    place, features = job.cache / "pixels", job.images.features
     with stages.stage("pixels", "Reading images") as runtime:
-        return pack(job.images, job.cache / "pixels", settings=settings, team=job.processes, runtime=runtime)
+        store = pack if features is None else partial(store_pictures, contents=digests_of(features))
+        return store(job.images, folder=place, settings=settings, team=job.processes, runtime=runtime)
 
 
 def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> SortingResult | None:

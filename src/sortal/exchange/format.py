@@ -114,7 +114,8 @@ def paths_of(run: Run) -> list[str]:
 
 def originals_of(run: Run) -> Originals:
     """Return the files of a run; its cache knows when they were read."""
-    return Originals(paths_of(run), run.assignments.contents, indexes_below(run.cache))
+    compared = run.facts.features is None
+    return Originals(paths_of(run), run.assignments.contents, indexes_below(run.cache), compared=compared)
 
 
 def visit(request: Request, use: Callable[[int], T | None]) -> tuple[list[tuple[ExportedRow, T]], LeftOut]:

@@ -3,6 +3,9 @@
 import io
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
+
+import numpy as np
 
 from sortal.errors import InputError
 from sortal.exchange.format import LeftOut, Request
@@ -20,11 +23,7 @@ def csv(request: Request) -> LeftOut:
 
 def parquet(request: Request) -> LeftOut:
     """Write the same columns, typed. Parquet text is UTF-8, so other bytes in names are escaped."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError('The format parquet needs pyarrow: pip install "sortal[parquet]", or export as csv.') from None
+    pyarrow, parquet = _arrow("parquet")
     request, left = _unchanged(request)
     numbers = [each.name for each in request.run.assignments.columns.each if each.kind == "number"]
     types = {"category_id": pyarrow.int64()} | dict.fromkeys(("confidence", *numbers), pyarrow.float64())
@@ -37,6 +36,40 @@ def parquet(request: Request) -> LeftOut:
     parquet.write_table(pyarrow.table(columns), buffer)
     _write(request, buffer.getvalue())
     return left
+
+
+def embeddings(request: Request) -> LeftOut:
+    """Write the learned features of each image as Parquet, with its name, category and confidence."""
+    pyarrow, parquet = _arrow("embeddings")
+    rows = tuple(range(len(request.rows)))
+    kept = [row for row in rows if not request.originals.has_changed(row)]
+    _, left = _unchanged(request)
+    x = np.ascontiguousarray(request.run.features[kept], dtype=np.float32)
+    values = pyarrow.array(x.ravel(), pyarrow.float32())
+    columns = {
+        "id": [utf8(request.rows[row].file_name) for row in kept],
+        "label": [request.rows[row].label or None for row in kept],
+        "category": [request.rows[row].category for row in kept],
+        "status": [request.rows[row].status for row in kept],
+        "confidence": pyarrow.array([request.rows[row].confidence for row in kept], pyarrow.float64()),
+        "features": pyarrow.FixedSizeListArray.from_arrays(values, x.shape[1]),
+    }
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), buffer)
+    _write(request, buffer.getvalue())
+    return left
+
+
+def _arrow(format: str) -> tuple[Any, Any]:
+    """Return pyarrow and its module for Parquet."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(
+            f'The format {format} needs pyarrow: pip install "sortal[parquet]", or export as csv.'
+        ) from None
+    return pyarrow, parquet
 
 
 def _unchanged(request: Request) -> tuple[Request, LeftOut]:

@@ -25,8 +25,9 @@ class ImageSet:
     and `validation` (D_V: labelled, of known classes, not trained on).
 
     `files`: names as the user wrote them; below a folder, relative to it with "/".
-    `paths`: paths to open; empty if the images are rows of an archive.
+    `paths`: paths to open; empty if the images are rows of an archive, "" for a feature vector without a picture.
     `pixels`: (n, height, width, 3), if the images are rows of an archive.
+    `features`: (n, d), if feature vectors are sorted instead of images, which then are only looked at.
     `labels`: (n,) numbers of `classes`; −1 is unlabelled.
     `classes`: names of the known classes, those with a label.
     `truth`: (n,) numbers of `classes + new_classes`, −1 if unknown; for evaluation only.
@@ -42,6 +43,7 @@ class ImageSet:
     files: tuple[str, ...]
     paths: tuple[str, ...]
     pixels: NDArray[np.uint8] | None = None
+    features: NDArray[np.float32] | None = None
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     truth: NDArray[np.int64]
@@ -56,11 +58,13 @@ class ImageSet:
             array.flags.writeable = False
             object.__setattr__(self, name, array)
             assert array.shape == (len(self),), name
-        if self.pixels is not None:
-            pixels = self.pixels.view()  # not a copy: an archive may be large
-            pixels.flags.writeable = False
-            object.__setattr__(self, "pixels", pixels)
-        assert len(self.paths) == len(self) if self.pixels is None else len(self.pixels) == len(self)
+        for name in ("pixels", "features"):
+            if (given := getattr(self, name)) is not None:
+                array = given.view()  # not a copy: an archive may be large
+                array.flags.writeable = False
+                object.__setattr__(self, name, array)
+                assert len(array) == len(self), name
+        assert self.pixels is not None or len(self.paths) == len(self)
         assert not (self.validation & (self.labels < 0)).any()
         assert all(len(column.cells) == len(self) for column in self.columns.each)
 
@@ -100,6 +104,7 @@ class ImageSet:
             files=tuple(compress(self.files, rows)),
             paths=tuple(compress(self.paths, rows)),
             pixels=None if self.pixels is None else self.pixels[rows],
+            features=None if self.features is None else self.features[rows],
             labels=self.labels[rows],
             truth=self.truth[rows],
             validation=self.validation[rows],
@@ -210,6 +215,7 @@ def image_set(
     truth: Sequence[str | None] | None = None,
     paths: Sequence[str] = (),
     pixels: NDArray[np.uint8] | None = None,
+    features: NDArray[np.float32] | None = None,
     validation: NDArray[np.bool_] | None = None,
     order: Sequence[str] | None = None,
     ignored: Sequence[str] = (),
@@ -236,6 +242,7 @@ def image_set(
         files=tuple(files),
         paths=tuple(paths),
         pixels=pixels,
+        features=features,
         labels=np.array([number[name] for name in labels], dtype=np.int64),
         classes=classes,
         truth=np.array([number[name] for name in known_truth], dtype=np.int64),

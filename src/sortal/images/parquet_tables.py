@@ -56,7 +56,7 @@ def read_batches(path: PathOrPixels, options: JsonObject) -> Conversation:
 
     pyarrow.set_cpu_count(1)
     pyarrow.set_io_thread_count(1)
-    _limit_memory()
+    limit_memory()
     try:
         header = yield from _batches(str(path), options)
     except InputError as error:
@@ -79,14 +79,14 @@ def _batches(path: str, options: JsonObject) -> Any:
         file = parquet.ParquetFile(opened, pre_buffer=False)
         header: list[str] = list(file.schema_arrow.names)
         wanted = _readable(file.schema_arrow, options)
-        _check(file.metadata.num_rows, 0, size)
+        check_claim(file.metadata.num_rows, 0, size)
         rows = text = 0
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
             rows += batch.num_rows
-            _check(rows, text + batch.nbytes, size)
-            columns = [_cells(column) for column in batch.columns]
+            check_claim(rows, text + batch.nbytes, size)
+            columns = [cells_of(column) for column in batch.columns]
             text += sum(len(cell) if isinstance(cell, str) else 8 for cells in columns for cell in cells)
-            _check(rows, text, size)
+            check_claim(rows, text, size)
             yield {"names": batch.schema.names, "columns": columns}
     return unique_names([name for name in header if name in wanted]) if options["others"] else header
 
@@ -118,12 +118,12 @@ def _readable(schema: Any, options: JsonObject) -> list[str]:
     return [*kept, *dict.fromkeys(field.name for field in others if field.name not in bad)]
 
 
-def _cells(column: Any) -> Sequence[object]:
+def cells_of(column: Any) -> Sequence[object]:
     """Return the cells of a batch as JSON has them; a text that many cells share is not copied."""
     from pyarrow import int64, string, types
 
     if types.is_dictionary(column.type):
-        values, indices = _cells(column.dictionary), column.indices.to_pylist()
+        values, indices = cells_of(column.dictionary), column.indices.to_pylist()
         return [None if at is None else values[at] for at in indices]
     if types.is_temporal(column.type):
         column = column.cast(string()) if not types.is_duration(column.type) else column.cast(int64())
@@ -137,7 +137,7 @@ def _cells(column: Any) -> Sequence[object]:
     return cells
 
 
-def _check(rows: int, text: int, size: int) -> None:
+def check_claim(rows: int, text: int, size: int) -> None:
     """Refuse more rows, or more bytes of cells, than a file of this size has."""
     most_rows, most_text = max(FEW_ROWS, size), max(LITTLE_TEXT, RATIO * size)
     if rows > most_rows:
@@ -147,7 +147,7 @@ def _check(rows: int, text: int, size: int) -> None:
         raise InputError(f"has {has} or more in its cells, but a Parquet file of its size has at most {limit}. {CSV}")
 
 
-def _limit_memory() -> None:
+def limit_memory() -> None:
     """Limit the memory that this process may still allocate, where the system says how much it has."""
     if sys.platform == "linux":
         import resource

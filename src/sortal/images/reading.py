@@ -95,7 +95,7 @@ def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> Imag
         if how.folders == "reviewed":
             others = [name for name in others if name not in {prefix + exported.INDEX_TABLE for prefix in prefixes}]
         paths = [os.path.join(base, name) for name in names]
-        images = image_set(names, paths=paths, labels=_settle(own, how.placeholders), ignored=others)
+        images = image_set(names, paths=paths, labels=settled(own, how.placeholders), ignored=others)
     elif isinstance(labels, str | os.PathLike):
         table = label_tables.read(Path(labels), extra_columns=how.extra_columns)
         images = _from_table(base, prefixes, names, others, table, how)
@@ -159,7 +159,7 @@ def _folder_names(folders: Sequence[Path], files: Sequence[str], unlabelled: str
     return [None if name in nameless or name == "-1" else name for name in within]
 
 
-def _settle(labels: Sequence[str | None], placeholders: str) -> ClassNames:
+def settled(labels: Sequence[str | None], placeholders: str) -> ClassNames:
     """Return labels, without placeholders such as "unknown" unless these are classes; raise if nobody has decided."""
     if placeholders == "classes":
         return [*labels]
@@ -192,7 +192,7 @@ def _from_table(
             f"{_guess(missing[0], [*images, *others])}"
         )
     files = [at[file] for file in table.file_name]
-    _check_once(f"The table {name}", files, table.label)
+    check_once(f"The table {name}", files, table.label)
     if images and not files and how.unlisted == "ignore":
         raise InputError(f"The table {name} must have at least one row, got none.")
     listed = set(files)
@@ -210,8 +210,8 @@ def _from_table(
     return image_set(
         [*table.file_name, *more],
         paths=[os.path.join(folder, file) for file in (*files, *more)],
-        labels=_settle([*table.label, *none], how.placeholders),
-        truth=None if table.truth is None else _settle([*table.truth, *none], how.placeholders),
+        labels=settled([*table.label, *none], how.placeholders),
+        truth=None if table.truth is None else settled([*table.truth, *none], how.placeholders),
         columns=table.columns.followed(len(files), NO_COLUMNS, len(more)),
         ignored=[file for file in others if file not in listed and not same_file(folder / file, table.path)],
     )
@@ -299,7 +299,7 @@ def _of(some: Sequence[object], whole: Sequence[object], one: str, many: str) ->
     return plural(len(some), *(f"of {len(whole):,} {word}" for word in (one, many)))
 
 
-def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:
+def check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:
     """Check that every file is listed once; report contradicting rows before repeated ones."""
     if len(set(files)) == len(files):
         return
@@ -332,18 +332,18 @@ def _from_list(
         raise InputError("The list of images must contain at least one path, got none.")
     if isinstance(labels, str | os.PathLike):
         raise InputError("labels must be a list if the images are a list, got a path. Pass a folder with its table.")
-    names = [None] * len(files) if labels is None else _column("labels", labels, len(files))
-    truths = None if truth is None else _column("truth", truth, len(files))
+    names = [None] * len(files) if labels is None else label_column("labels", labels, len(files))
+    truths = None if truth is None else label_column("truth", truth, len(files))
     if missing := [file for file in files if not os.path.lexists(file) or os.path.isdir(file)]:
         raise InputError(
             f"Every path in the list must be a file; {_of(missing, files, 'is', 'are')} not: {listing(missing)}."
         )
-    _check_once("The list of images", [os.path.abspath(file) for file in files], names)
-    settled = None if truths is None else _settle(truths, how.placeholders)
-    return image_set(files, paths=files, labels=_settle(names, how.placeholders), truth=settled)
+    check_once("The list of images", [os.path.abspath(file) for file in files], names)
+    known = None if truths is None else settled(truths, how.placeholders)
+    return image_set(files, paths=files, labels=settled(names, how.placeholders), truth=known)
 
 
-def _column(name: str, values: PerImage, n: int) -> list[str | None]:
+def label_column(name: str, values: PerImage, n: int) -> list[str | None]:
     if isinstance(values, Mapping | Set) or getattr(values, "ndim", 1) != 1:
         raise InputError(f"{name} must be a list with one entry per image, in order, got {type(values).__name__}.")
     if len(values) != n:

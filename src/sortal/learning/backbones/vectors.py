@@ -1,0 +1,54 @@
+"""Frozen features with a small head that is trained: for feature vectors, and for networks that cannot be trained."""
+
+from typing import cast
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from sortal.config import VECTORS
+from sortal.learning.backbones.backbone import Backbone, Spec
+
+HEAD_WIDTH = 512  # of the hidden layer
+PICTURE = 128  # pixels: the shorter side of pictures that are only looked at
+
+
+class ResidualHead(nn.Module):
+    """Rows of unit length (n, d), each moved by a small network; until it is trained, not at all."""
+
+    def __init__(self, width: int, *, hidden: int = HEAD_WIDTH, seed: int = 0) -> None:
+        super().__init__()
+        self.first = nn.utils.skip_init(nn.Linear, width, hidden)
+        self.last = nn.utils.skip_init(nn.Linear, hidden, width)
+        nn.init.normal_(self.first.weight, std=1.0, generator=torch.Generator().manual_seed(seed))
+        for zero in (self.first.bias, self.last.weight, self.last.bias):
+            nn.init.zeros_(zero)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        unit = nnf.normalize(rows.float(), dim=1)
+        moved: Tensor = unit + self.last(nnf.gelu(self.first(unit)))
+        return moved
+
+
+class VectorBackbone(Backbone):
+    """Feature vectors (n, d) instead of images: there is no trunk, and a head is the tail."""
+
+    def __init__(self, width: int, *, seed: int = 0) -> None:
+        spec = Spec(name=VECTORS, image_size=1, shorter_side=PICTURE, width=width)
+        super().__init__(nn.Sequential(ResidualHead(width, seed=seed)), spec)
+        self.source = "none: features were given"
+        self.train_last(1)
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return [*cast(nn.Sequential, self.net)]
+
+    def normalise(self, pixels: Tensor, *_: object) -> Tensor:
+        return pixels
+
+    def trunk(self, images: Tensor) -> Tensor:
+        return images
+
+    def tail(self, inputs: Tensor) -> Tensor:
+        features: Tensor = self.net(inputs)
+        return features
