@@ -137,10 +137,10 @@ def write_frames(count: int, seed: int, folder: Path) -> Path:
     return table
 
 
-def print_calibration(count: int, seeds: int, folder: Path) -> None:
-    print("| groups | seed | k | accuracy: all | old | new | confidence − accuracy: all | old | new | error: all | old | new |")
-    print(f"|{'---|' * 12}")
-    for seed in range(seeds):
+def print_calibration(count: int, seeds: range, folder: Path) -> None:
+    figures = ("accuracy", "confidence − accuracy", "error")
+    print(f"| groups | seed | k |{''.join(f' {each}: all | old | new |' for each in figures)}\n|{'---|' * 12}")
+    for seed in seeds:
         place = folder / str(seed)
         place.mkdir()
         table = write_frames(count, seed, place / "frames")
@@ -177,7 +177,8 @@ def main() -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         if arguments.what == "calibration":
-            print_calibration(arguments.count, arguments.seeds, folder)
+            seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+            print_calibration(arguments.count, seeds, folder)
             return
         images = read_images(arguments.images)
         if arguments.what == "untouched":
