@@ -243,7 +243,8 @@ def print_run(run: "Run") -> None:
 def _print_result(run: "Run") -> None:
     """Print what a run found: the number of categories, and each of them or the largest."""
     k = run.k
-    print(printing.counted(len(run.assignments), run.counts(), run.assignments.moments))
+    a = run.assignments
+    print(printing.counted(len(a), run.counts(), a.moments, a.counted_once))
     new = sum(category.kind == "new" for category in run.categories)
     how = "estimated" if k.estimated else "given"
     likely = f", likely {k.interval[0]} to {k.interval[1]}" if k.interval and k.interval[0] < k.interval[1] else ""

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from sortal.config.methods import METHODS, REFERENCES, Registration, reference_to, registered
+from sortal.config.settings import HUB_PREFIX, OPEN_CLIP_PREFIX
 from sortal.errors import InputError, Remedy, SortalError, quoted
 
 GROUP = "sortal.methods"  # of entry points
@@ -54,6 +55,8 @@ def load_named_backbone(reference: Any) -> str:
 
 def is_reference(name: str) -> bool:
     """Tell whether the name of a backbone is FILE.py:NAME or MODULE:NAME."""
+    if name.startswith((HUB_PREFIX, OPEN_CLIP_PREFIX)):
+        return False
     _, colon, own = name.rpartition(":")
     return bool(colon) and own.replace(".", "_").isidentifier() and not name.endswith((".json", ".safetensors"))
 

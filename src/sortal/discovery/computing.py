@@ -43,7 +43,7 @@ def compute_features(
     start(device)
     chosen = resolved(Discovery(backbone=backbone, weights=weights), on_gpu=device.type == "cuda").backbone
     network = load_backbone(chosen, weights=weights).to(device)
-    settings = Settings(shorter_side=network.spec.shorter_side, max_pixels=max_pixels)
+    settings = Settings.of(network.spec, max_pixels)
     cache = out.with_name(f"{out.name}.cache")
     found = read_once(images, network, cache, settings, AUTO, runtime)
     write_atomically(out, _encoded(images.select(found.readable), found, out.suffix.lower()))

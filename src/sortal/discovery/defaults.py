@@ -1,6 +1,6 @@
 """Defaults that suit the images and the machine, and the notes that report them or suggest others."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from sortal import config
 from sortal.config import (
@@ -28,13 +28,7 @@ EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would
 VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (20, 100), 60_000  # the fewest and the most epochs, and images in all
 FEW_IMAGES = 2000  # below which training takes fewer epochs
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
-TINY_LOSSES: dict[str, Losses] = {
-    "debgcd": config.Debiasing(temperature=0.3, hidden=256),
-    "gcd": config.TINY_CONTRAST,
-    "legogcd": config.Retention(temperature=0.3, hidden=256),
-    "simgcd": config.TINY_DISTILLATION,
-    "sortal": config.TINY_ROUNDS,
-}
+TINY_LOSSES = (config.TINY_CONTRAST, config.TINY_DISTILLATION, config.TINY_ROUNDS)  # of the small network
 
 VECTOR_LOSSES: dict[str, Losses] = {
     "gcd": config.VECTOR_CONTRAST,
@@ -70,7 +64,7 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
     of = registration_of(settings.method)
     losses = of.usual_losses()
     if settings.backbone == CONVNET:
-        losses = TINY_LOSSES.get(of.name, losses)
+        losses = _tiny(losses)
     elif settings.backbone == VECTORS:
         losses = VECTOR_LOSSES.get(of.name, losses)
     recipe = Recipe(
@@ -82,6 +76,16 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
         neighbours=SMOOTHING_NEIGHBOURS if isinstance(losses, Rounds) else 0,
     )
     return changed(recipe, settings.set)
+
+
+def _tiny(losses: Losses) -> Losses:
+    """Return what suits the small network; settings derived from ours follow them, but for defaults of their own."""
+    for tiny in TINY_LOSSES:
+        if isinstance(losses, kind := type(tiny)):
+            usual, names = kind(), [field.name for field in fields(kind)]
+            kept = [name for name in names if getattr(losses, name) == getattr(usual, name)]
+            losses = replace(losses, **{name: getattr(tiny, name) for name in kept})
+    return losses
 
 
 def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool) -> Training:

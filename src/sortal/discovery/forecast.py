@@ -27,10 +27,9 @@ from sortal.discovery.rates import Measurements, measure, measure_step
 from sortal.discovery.sampling import TABLE_BYTES, learned_part, remedies
 from sortal.errors import InputError, Remedy, Spelling
 from sortal.learning import token_cache
-from sortal.learning.backbones import hub
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.names import path_of_saved
-from sortal.learning.backbones.registry import hub_file, load_backbone, load_without_weights
+from sortal.learning.backbones.registry import cached_weights, check_downloadable, load_backbone, load_without_weights
 from sortal.learning.features import LARGEST_FEATURE_FILE
 from sortal.learning.health import PROBED_IMAGES
 from sortal.learning.methods import Method, make
@@ -216,11 +215,11 @@ def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
     """
     name = settings.backbone
     given = settings.weights is not None or name == CONVNET or is_reference(name) or path_of_saved(name) is not None
-    if given or hub.cached(*hub_file(name)) is not None:
+    if given or cached_weights(name) is not None:
         return load_backbone(
             name, weights=settings.weights, trained=defaults.trained_blocks(settings), seed=settings.seed
         )
-    hub.check_reachable(name, *hub_file(name))
+    check_downloadable(name)
     notes.append(f"The weights of {name} are not on this machine; the run downloads them first.")
     backbone = load_without_weights(name)
     backbone.source = "the Hugging Face hub"

@@ -380,5 +380,5 @@ def _command(
             words += [word for each in value for word in ("--set", each)]
         elif value != defaults[name]:
             option, text = f"--{name.replace('_', '-')}", str(value)
-            words += [f"{option}={text}"] if text.startswith("-") else [option, text]
+            words += [option] if value is True else [f"{option}={text}"] if text.startswith("-") else [option, text]
     return shlex.join(words)

@@ -156,7 +156,7 @@ def _predict(
             found.paths()  # raises where the images have no files, which the report needs
         facts = found.facts
         limit = facts.settings.max_pixels if max_pixels is None else max_pixels
-        settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=limit)
+        settings = Settings.of(facts.backbone, limit)
         place = found.cache / "pixels"
         if read.features is None:
             store = pack(read, place, settings=settings, runtime=runtime)

@@ -65,7 +65,7 @@ def measure(
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         runtime.progress("Measuring how fast images are read", 0, 3)
         quiet = Runtime(workers=runtime.workers, progress=lambda *_: times.append(perf_counter()))
-        settings = Settings(shorter_side=backbone.spec.shorter_side, max_pixels=max_pixels)
+        settings = Settings.of(backbone.spec, max_pixels)
         if sample.features is None:
             packed = pack(sample, Path(folder), settings=settings, runtime=quiet)
             tiny = len(check_stored(sample, packed).tiny)

@@ -102,7 +102,7 @@ def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> Pi
     They are those of the contents that were sorted, whatever the files are now.
     """
     facts, folder = run.facts, run.cache / "pixels"
-    settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=facts.settings.max_pixels)
+    settings = Settings.of(facts.backbone, facts.settings.max_pixels)
     contents, shown = np.array(run.assignments.contents, dtype=f"S{DIGEST_SIZE}"), np.ones(len(images), dtype=bool)
     if run.facts.settings.learn_on is not None:
         detail = next(each for each in report.DETAILS if len(run.categories) <= each.most)
@@ -138,7 +138,7 @@ def _read(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> S
     """Compute the features of images, or take them from the cache."""
     if images.features is not None:
         return _given(job, images, backbone, runtime)
-    settings = Settings(shorter_side=backbone.spec.shorter_side, max_pixels=job.settings.max_pixels)
+    settings = Settings.of(backbone.spec, job.settings.max_pixels)
     return read_once(images, backbone.to(job.device), job.cache, settings, job.recipe.training.precision, runtime)
 
 
@@ -166,7 +166,7 @@ def _given(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> 
     assert images.features is not None
     n, contents = len(images), digests_of(images.features)
     bare = replace(images, paths=("",) * n)  # no picture is needed
-    settings = Settings(shorter_side=backbone.spec.shorter_side)
+    settings = Settings.of(backbone.spec)
     store = store_pictures(bare, contents, job.cache / "pixels", settings=settings, runtime=runtime)
     x = extract(backbone, store, normalise=True, folder=job.cache, processes=job.processes, runtime=runtime)
     return StreamedRows(readable=np.ones(n, dtype=bool), contents=contents, x=x, quarantine=())

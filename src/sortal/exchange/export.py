@@ -71,7 +71,7 @@ def export(
         run.paths()  # raises if the images have no files
     if kind := special(out):  # before links are resolved, as the end of standard input is no path
         raise InputError(f"Cannot write the export {os.fspath(out)!r}: it is {kind}. Choose another place.")
-    rows = rows_of(run)
+    rows = rows_of(run, absolute_paths=absolute_paths)
     with output.open_output(Path(os.path.realpath(out)), run, rows, format, chosen, force=force) as place:
         request = Request(
             run=run,

@@ -21,7 +21,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from sortal.config import MAX_PIXELS
+from sortal.config import MAX_PIXELS, Interpolation
 from sortal.errors import Reason, UnreadableError
 from sortal.images import colour_modes, completeness
 from sortal.images.folders import INSTALL, reads_heif
@@ -39,6 +39,7 @@ DECODER += f", pillow-heif {version('pillow-heif')}" if reads_heif() else ""
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *TIFFS, b"BM", b"GIF8")
 ORIENTATION = 0x0112  # EXIF tag
+RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -141,9 +142,14 @@ def check_resized(width: int, height: int, shorter_side: int, max_pixels: int = 
 
 
 def decode(
-    data: ImageContent, *, shorter_side: int | None = None, draft: bool = True, max_pixels: int = MAX_PIXELS
+    data: ImageContent,
+    *,
+    shorter_side: int | None = None,
+    draft: bool = True,
+    max_pixels: int = MAX_PIXELS,
+    interpolation: Interpolation = "bicubic",
 ) -> Picture:
-    """Decode the bytes of a file, or take pixels, and resize them (bicubic) to a shorter side of `shorter_side`.
+    """Decode the bytes of a file, or take pixels, and resize them to a shorter side of `shorter_side`.
 
     `draft` decodes large JPEGs at a fraction of their size, which is several times faster and changes pixels slightly;
     it has no effect on images with a shorter side below four times `shorter_side`.
@@ -167,7 +173,7 @@ def decode(
         orientation = _orientation(image)
         picture = colour_modes.to_rgb(image, bits)
         if drafted and picture.size != (width, height):  # a draft is padded to whole pixels, which its box excludes
-            picture = picture.resize(target, Image.Resampling.BICUBIC, box=drafted[1])
+            picture = picture.resize(target, RESAMPLING[interpolation], box=drafted[1])
         turned = orientation in TURNS
         if isinstance(image, TiffImageFile):  # Pillow has turned it already
             width, height = picture.size
@@ -175,7 +181,7 @@ def decode(
             picture = picture.transpose(TURNS[orientation])
             width, height = (height, width) if orientation in SWAPPED else (width, height)
         if shorter_side is not None and picture.size != resized_size(width, height, shorter_side):
-            picture = picture.resize(resized_size(width, height, shorter_side), Image.Resampling.BICUBIC)
+            picture = picture.resize(resized_size(width, height, shorter_side), RESAMPLING[interpolation])
         return Picture(rgb=np.asarray(picture), width=width, height=height, bits=bits, rotated=turned)
 
 

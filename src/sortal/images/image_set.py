@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
 from sortal.images.class_names import in_order
+from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.system.text import plural
 from sortal.system.workers import PathOrPixels
 
@@ -33,6 +34,7 @@ class ImageSet:
     `new_classes`: names of classes that occur only in the truth.
     `validation`: (n,) mask.
     `ignored`: files in the folder without the extension of an image.
+    `columns`: what else a table says of the images; a column `group` says which of them belong together.
 
     >>> images = sortal.read_images("photos")  # doctest: +SKIP
     >>> images.select(images.labelled).files  # doctest: +SKIP
@@ -48,6 +50,7 @@ class ImageSet:
     new_classes: tuple[str, ...] = ()
     validation: NDArray[np.bool_]
     ignored: tuple[str, ...] = ()
+    columns: Columns = NO_COLUMNS
 
     def __post_init__(self) -> None:
         for name in ("labels", "truth", "validation"):
@@ -63,6 +66,7 @@ class ImageSet:
                 assert len(array) == len(self), name
         assert self.pixels is not None or len(self.paths) == len(self)
         assert not (self.validation & (self.labels < 0)).any()
+        assert all(len(column.cells) == len(self) for column in self.columns.each)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -79,6 +83,11 @@ class ImageSet:
     def known(self) -> NDArray[np.int64]:
         """The numbers of the classes that have a labelled image, ascending."""
         return np.unique(self.labels[self.labelled])
+
+    @cached_property
+    def groups(self) -> NDArray[np.int64]:
+        """The number (n,) of the group of each image; an image without one has a number of its own."""
+        return self.columns.groups(len(self))
 
     def source(self, row: int) -> PathOrPixels:
         """Return what the decoder reads for image number `row`."""
@@ -99,6 +108,7 @@ class ImageSet:
             labels=self.labels[rows],
             truth=self.truth[rows],
             validation=self.validation[rows],
+            columns=self.columns.take(np.flatnonzero(rows).tolist()),
         )
 
     def without_labels(self, rows: Sequence[int]) -> "ImageSet":
@@ -152,7 +162,7 @@ class ImageSet:
         return replace(self, validation=validation)
 
     def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame with the columns file_name, label, truth and split, one row per image."""
+        """Return a pandas.DataFrame with file_name, label, truth and split, then other columns, one row per image."""
         import pandas
 
         names = (*self._names, None)
@@ -160,7 +170,8 @@ class ImageSet:
         split = np.where(self.validation, "validation", np.where(self.unlabelled, "unlabelled", "labelled"))
         columns = {"file_name": list(self.files), "label": labels, "truth": truth}
         # Not the string type of pandas, which refuses file names that are not UTF-8.
-        return pandas.DataFrame(columns, dtype=object).assign(split=split)
+        own = {column.name: pandas.Series(column.array()) for column in self.columns.each}
+        return pandas.DataFrame(columns, dtype=object).assign(split=split, **own)
 
     def __repr__(self) -> str:
         return (
@@ -208,6 +219,7 @@ def image_set(
     validation: NDArray[np.bool_] | None = None,
     order: Sequence[str] | None = None,
     ignored: Sequence[str] = (),
+    columns: Columns = NO_COLUMNS,
 ) -> ImageSet:
     """Create an ImageSet from class names; `order` overrides the order of classes given by `in_order`.
 
@@ -237,6 +249,7 @@ def image_set(
         new_classes=new_classes,
         validation=np.zeros(len(files), dtype=bool) if validation is None else validation,
         ignored=tuple(ignored),
+        columns=columns,
     )
 
 

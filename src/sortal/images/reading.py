@@ -17,6 +17,8 @@ from sortal.config import UNLABELLED_FOLDER, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
 from sortal.images.class_names import as_name
+from sortal.images.columns import NO_COLUMNS
+from sortal.images.exif import with_exif
 from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find, unread_pictures
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.files import same_file
@@ -42,10 +44,11 @@ def read_images(
     A folder alone: each subfolder is a class; images in the subfolder `unlabelled` and in the folder itself have no
     label, and with `folders="ignore"` no image has one; in a folder that Sortal exported, `folders="reviewed"` labels
     what a person has decided. A folder and a table (`labels` is its path): the table lists the images by relative path
-    with their labels; `unlisted` decides about images it does not list, `extra_columns` about columns other than
-    file_name, label and truth. Several folders, as a list, are read like one; names are then relative to the folder
-    that all of them are in. A list of files: `labels` and `truth` are lists of the same length. Everywhere,
-    `placeholders` decides about labels such as "unknown".
+    with their labels; `unlisted` decides about images it does not list. Its other columns are in `ImageSet.columns`,
+    unless `extra_columns` is "ignore"; images with the same text in the column `group` belong together. Several
+    folders, as a list, are read like one; names are then relative to the folder that all of them are in. A list of
+    files: `labels` and `truth` are lists of the same length. Everywhere, `placeholders` decides about labels such as
+    "unknown", `exif` adds columns with time, camera and position, and `group_by_time` groups images by that time.
 
     Rows are in the order of the table or list, else sorted by path. `need_labels=False` allows a set without labels.
     `reading` is the settings of `sortal.config.Reading`.
@@ -65,6 +68,9 @@ def read_images(
         images = _from_folders(apart(source), labels, how)
     else:
         images = _from_list(source, labels, truth, how)
+    if how.exif or how.group_by_time is not None:
+        more = with_exif(images, keep=how.exif, within=how.group_by_time)
+        images = replace(images, columns=images.columns.beside(*more))
     if need_labels and not images.classes:
         tables = [
             name for name in images.ignored if "/" not in name and name.lower().endswith(label_tables.TABLE_EXTENSIONS)
@@ -206,6 +212,7 @@ def _from_table(
         paths=[os.path.join(folder, file) for file in (*files, *more)],
         labels=settled([*table.label, *none], how.placeholders),
         truth=None if table.truth is None else settled([*table.truth, *none], how.placeholders),
+        columns=table.columns.followed(len(files), NO_COLUMNS, len(more)),
         ignored=[file for file in others if file not in listed and not same_file(folder / file, table.path)],
     )
 
@@ -231,6 +238,7 @@ def _rows_about(table: label_tables.LabelRows, folder: Path, prefixes: Sequence[
         file_name=[prefix + file for prefix, file in zip(found, table.file_name, strict=True) if prefix is not None],
         label=[*compress(table.label, here)],
         truth=None if table.truth is None else [*compress(table.truth, here)],
+        columns=table.columns.take(compress(range(len(here)), here)),
     )
 
 

@@ -45,7 +45,7 @@ def run_key(
         data.update(Moments.grouped(moments.of[order]).of.data)
     return {
         "settings": json.dumps({"method": method.settings(), "trained": trained, **settings}, sort_keys=True),
-        "weights": digest(method.state_dict(), json.dumps(asdict(method.backbone.spec))),
+        "weights": digest(method.state_dict(), json.dumps(method.backbone.spec.described())),
         "images": data.hexdigest(),
         "code": code_of(method),
     }

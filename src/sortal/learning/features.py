@@ -116,7 +116,7 @@ def extract(
         store = images
         if isinstance(store, ImageSet):
             place = processes.broadcast((cache_folder or Path(temporary)) / "pixels")
-            settings = Settings(shorter_side=backbone.spec.shorter_side)
+            settings = Settings.of(backbone.spec)
             store = pack(store, place, settings=settings, team=processes, runtime=runtime)
         views.check_store(store, backbone.spec)
         many = backbone.has_trunk and len(store) >= MIN_VIEWS_TO_COMPILE  # not the small network

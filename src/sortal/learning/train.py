@@ -220,7 +220,7 @@ class Trainer:
         backbone, images = self.method.backbone, self.images
         return {
             "method": type(self.method).__name__,
-            "backbone": asdict(backbone.spec),
+            "backbone": backbone.spec.described(),
             "weights": backbone.source,
             "trained_blocks": backbone.trained,
             "settings": asdict(self.config),

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -144,7 +144,7 @@ class TrainingInputs:
         frozen |= {name: value for name, value in self.backbone.named_parameters() if not value.requires_grad}
         c = self.config
         contents = hashlib.sha256(np.ascontiguousarray(self.store.digests[self.rows]).data).hexdigest()
-        about = [asdict(self.backbone.spec), self.store.made, contents, n_views, c.flip, c.seed, c.precision]
+        about = [self.backbone.spec.described(), self.store.made, contents, n_views, c.flip, c.seed, c.precision]
         return digest(frozen, json.dumps([*about, self.augmented] if self.augmented else about))
 
 

@@ -1,10 +1,10 @@
 """The facts of a run: where its images came from, how it was made, how k was chosen, how accurate it is."""
 
 import os
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
-from sortal.config import Discovery, Precision, Reading, Recipe
+from sortal.config import Discovery, Interpolation, Precision, Reading, Recipe
 from sortal.metrics import Accuracy
 from sortal.system.text import plural
 
@@ -42,6 +42,13 @@ class Spec:
     width: int  # d, the length of a feature
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)  # ImageNet's, like std
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    interpolation: Interpolation = "bicubic"  # by which images are resized
+    architecture: str = ""  # JSON that describes a network, if its name does not
+
+    def described(self) -> dict[str, Any]:
+        """Return its values for a digest: without those that earlier versions did not have, where they are usual."""
+        usual = {"interpolation": "bicubic", "architecture": ""}
+        return {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def open_session(
     lines = journal.read(run.folder / DECISIONS, run.facts)
     side, sorted_by = run.facts.backbone.shorter_side, run.facts.settings
     side = side if sorted_by.learn_on is None else min(side, PREVIEW)
-    settings = Settings(shorter_side=side, max_pixels=sorted_by.max_pixels)
+    settings = replace(Settings.of(run.facts.backbone, sorted_by.max_pixels), shorter_side=side)
     folder, compared = run.cache / "pixels", run.facts.features is None
     index = Index(folder / settings.key)
     if compared:

@@ -101,7 +101,13 @@ def crop_image(source: PathOrPixels, options: JsonObject) -> Conversation:
         return found
     limit, size = options["max_pixels"], options["size"]
     try:
-        picture = decoding.decode(data, shorter_side=options["shorter_side"], draft=options["draft"], max_pixels=limit)
+        picture = decoding.decode(
+            data,
+            shorter_side=options["shorter_side"],
+            draft=options["draft"],
+            max_pixels=limit,
+            interpolation=options["interpolation"],
+        )
     except UnreadableError as error:
         if not error.lasting:
             raise

@@ -21,11 +21,11 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from sortal.config import MAX_PIXELS, SettingsGroup
+from sortal.config import MAX_PIXELS, Interpolation, SettingsGroup
 from sortal.errors import InputError, NoSpaceError, Reason, UnreadableError, listing
 from sortal.images import decoding, near_duplicates
 from sortal.images.decoding import Quarantined
@@ -56,6 +56,16 @@ class Team(Protocol):
         """Return the `value` of every process, in rank order."""
 
 
+class Resized(Protocol):
+    """What a network says about the size of its images."""
+
+    @property
+    def shorter_side(self) -> int: ...
+
+    @property
+    def interpolation(self) -> Interpolation: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings(SettingsGroup):
     """The settings that, with its content, decide the pixels of an image."""
@@ -63,10 +73,22 @@ class Settings(SettingsGroup):
     shorter_side: int = field(default=decoding.SHORTER_SIDE, metadata={"bounds": {"least": 1}})
     draft: bool = field(default=True, metadata={"bounds": {}})
     max_pixels: int = field(default=MAX_PIXELS, metadata={"bounds": {"least": 1}})
+    interpolation: Interpolation = field(default="bicubic", metadata={"bounds": {}})
+
+    @classmethod
+    def of(cls, network: Resized, max_pixels: int = MAX_PIXELS) -> Self:
+        """Return the settings for the images of a network."""
+        return cls(shorter_side=network.shorter_side, interpolation=network.interpolation, max_pixels=max_pixels)
+
+    def described(self) -> dict[str, Any]:
+        """Return the settings, without an interpolation that is usual, as earlier versions had no other."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("interpolation", "bicubic")}
 
     @property
     def key(self) -> str:
-        text = json.dumps({"format": PIXEL_FORMAT, "decoder": decoding.PIXEL_VERSION, **asdict(self)}, sort_keys=True)
+        text = json.dumps(
+            {"format": PIXEL_FORMAT, "decoder": decoding.PIXEL_VERSION, **self.described()}, sort_keys=True
+        )
         return f"{self.shorter_side}px-{decoding.digest(text.encode())[:8]}"
 
 
@@ -161,7 +183,7 @@ def _prepare(index: Index, settings: Settings, n_images: int, budget: int | None
     with _errors_named(home):
         make_folder(index.folder())
         if index.part == 0 and not (home / "settings.json").exists():
-            write_atomically(home / "settings.json", json.dumps(asdict(settings), indent=2).encode())
+            write_atomically(home / "settings.json", json.dumps(settings.described(), indent=2).encode())
         least = n_images * bytes_of(settings.shorter_side, settings.shorter_side)
         check_room(home.parent, stored_bytes(home.parent), least, budget)
 
@@ -275,7 +297,13 @@ def store_image(source: PathOrPixels, options: JsonObject) -> Conversation:
         place = yield {**found, "bytes": bytes_of(height, width)}
         if not place:
             return found
-        picture = decoding.decode(data, shorter_side=shorter_side, draft=options["draft"], max_pixels=limit)
+        picture = decoding.decode(
+            data,
+            shorter_side=shorter_side,
+            draft=options["draft"],
+            max_pixels=limit,
+            interpolation=options["interpolation"],
+        )
         if picture.rgb.size != 3 * height * width:
             raise UnreadableError("damaged", "its pixels do not match the size in its header")
     except UnreadableError as error:

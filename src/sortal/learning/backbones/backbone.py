@@ -6,7 +6,6 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
@@ -130,7 +129,7 @@ class Backbone(nn.Module, ABC):
 
     def fingerprint(self) -> str:
         """Return a digest of the weights and the spec, which determine the features."""
-        return digest(dict(self.net.state_dict()), json.dumps(asdict(self.spec), sort_keys=True) + self.code)
+        return digest(dict(self.net.state_dict()), json.dumps(self.spec.described(), sort_keys=True) + self.code)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the weights to `path`.safetensors, under timm's names, and the spec to `path`.json."""
@@ -140,7 +139,7 @@ class Backbone(nn.Module, ABC):
         if base.suffix in (".json", ".safetensors"):
             base = base.with_suffix("")
         data = save({name: tensor.detach().cpu().contiguous() for name, tensor in self.net.state_dict().items()})
-        about = {"format": BACKBONE_FORMAT, **asdict(self.spec), "trained": self.trained, "source": self.source}
+        about = {"format": BACKBONE_FORMAT, **self.spec.described(), "trained": self.trained, "source": self.source}
         about["sha256"] = hashlib.sha256(data).hexdigest()
         make_folder(base.parent)
         described = base.with_name(base.name + ".json")

@@ -1,4 +1,4 @@
-"""Convolutional backbones: a small network for tiny images, trained from scratch, and ResNets for comparison."""
+"""A small convolutional network for tiny images, trained from scratch."""
 
 import platform
 from typing import Any, cast
@@ -38,22 +38,6 @@ class ConvNet(Backbone):
     def tail(self, inputs: Tensor) -> Tensor:
         features: Tensor = self.pool(_through(self.blocks[self.split :], inputs.to(self.dtype))).flatten(1)
         return features
-
-
-class ResNet(Backbone):
-    """A ResNet of timm; its blocks are the residual blocks, its features the global average of the last map."""
-
-    @property
-    def blocks(self) -> list[nn.Module]:
-        net = cast(Any, self.net)
-        return [block for stage in (net.layer1, net.layer2, net.layer3, net.layer4) for block in stage]
-
-    def trunk(self, images: Tensor) -> Tensor:
-        net = cast(Any, self.net)
-        return _through(self.blocks[: self.split], net.maxpool(net.act1(net.bn1(net.conv1(images)))))
-
-    def tail(self, inputs: Tensor) -> Tensor:
-        return _through(self.blocks[self.split :], inputs.to(self.dtype)).mean(dim=(2, 3))
 
 
 def _convolution(before: int, after: int, *, stride: int) -> nn.Module:

@@ -55,7 +55,9 @@ def load_foreign(name: str, image_size: int | None) -> Backbone:
 def _wrapped(net: nn.Module, name: str, image_size: int | None) -> Backbone:
     own = cast(Any, net)
     size: int = getattr(own, "image_size", USUAL_SIZE) if image_size is None else image_size
-    colours = {key: tuple(getattr(own, key)) for key in ("mean", "std") if isinstance(getattr(own, key, None), tuple)}
+    colours: dict[str, Any] = {
+        key: tuple(getattr(own, key)) for key in ("mean", "std") if isinstance(getattr(own, key, None), tuple)
+    }
     with torch.no_grad():
         try:
             features = net(torch.zeros(1, 3, size, size))

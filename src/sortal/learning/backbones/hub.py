@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -12,6 +12,10 @@ from sortal.errors import InputError, Remedy
 WEIGHTS_FILE = "model.safetensors"  # the usual one of a repository
 HUB_PATIENCE = 4.0  # seconds in which the hub must answer
 PATIENCE_VARIABLE = "HF_HUB_ETAG_TIMEOUT"  # the variable by which users of the hub set these seconds
+
+
+class NoSuchFileError(InputError):
+    """A file that a repository does not have."""
 
 
 def cached(repository: str, file: str = WEIGHTS_FILE) -> Path | None:
@@ -34,6 +38,29 @@ def download(name: str, repository: str, file: str = WEIGHTS_FILE) -> Path:
             return Path(hf_hub_download(repository, file))
     except Exception as error:  # networks and their libraries fail in many ways
         raise _unavailable(name, repository, file, first_line(error.__cause__ or error)) from None
+
+
+def download_first(name: str, repository: str, files: Sequence[str]) -> Path:
+    """Return the first of these files that a repository has, which is downloaded unless it is on this machine."""
+    if found := [path for path in (cached(repository, file) for file in files) if path is not None]:
+        return found[0]
+    for file in files[:-1]:
+        try:
+            return download(name, repository, file)
+        except NoSuchFileError:
+            continue
+    return download(name, repository, files[-1])
+
+
+def check_any_reachable(name: str, repository: str, files: Sequence[str]) -> None:
+    """Raise InputError within seconds if none of some files is on this machine or available from the hub."""
+    for file in files[:-1]:
+        try:
+            check_reachable(name, repository, file)
+        except NoSuchFileError:
+            continue
+        return
+    check_reachable(name, repository, files[-1])
 
 
 def check_reachable(name: str, repository: str, file: str = WEIGHTS_FILE) -> None:
@@ -60,7 +87,8 @@ def check_reachable(name: str, repository: str, file: str = WEIGHTS_FILE) -> Non
         reason = f"the hub did not answer within {seconds:g} s, the limit that {PATIENCE_VARIABLE} sets"
         raise _unavailable(name, repository, file, reason)
     for error in problems:
-        raise _unavailable(name, repository, file, first_line(error.__cause__ or error))
+        found = _unavailable(name, repository, file, first_line(error.__cause__ or error))
+        raise NoSuchFileError(found.message, *found.remedies) if "EntryNotFound" in type(error).__name__ else found
 
 
 def _unavailable(name: str, repository: str, file: str, reason: str) -> InputError:

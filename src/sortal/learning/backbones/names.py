@@ -10,16 +10,16 @@ from pathlib import Path
 from sortal.config import CONVNET, is_reference, registered_backbone
 from sortal.errors import InputError, listing
 from sortal.learning.backbones import hub
+from sortal.learning.backbones.published import check_weights, find_published, is_published
 from sortal.system.open_folder import kind_of
 
 RANDOM = "random"  # untrained weights
-FAMILIES = ("vit_", "resnet")  # whose names are suggested
 
 
 def check_backbone(name: str, weights: str | os.PathLike[str] | None) -> None:
     """Raise InputError for files that do not exist, an unknown name, and weights that cannot be had.
 
-    A backbone that passes may still fail to load. Nothing is downloaded.
+    A backbone that passes may still fail to load. Nothing is downloaded but the description of one on the hub.
     """
     if (saved := path_of_saved(name)) is not None:
         if weights is not None:
@@ -32,6 +32,11 @@ def check_backbone(name: str, weights: str | os.PathLike[str] | None) -> None:
         registered_backbone(name)
         return
     if name == CONVNET:
+        return
+    if is_published(name):
+        found = find_published(name)
+        if weights is None:
+            check_weights(name, found)
         return
     source = _source_of_timm()
     if source and not set(name.split(".", 1)) <= _words(source):
@@ -87,8 +92,8 @@ def _words(source: str) -> frozenset[str]:
 
 
 def _names(source: str) -> set[str]:
-    """Return the names of common models in timm's source, with and without the tags of their weights."""
-    models = {name for name in re.findall(r"^@register_model\ndef (\w+)\(", source, re.M) if name.startswith(FAMILIES)}
+    """Return the names of models in timm's source, with and without the tags of their weights."""
+    models = set(re.findall(r"^@register_model\ndef (\w+)\(", source, re.M))
     tagged = re.findall(r"""['"]((\w+)\.\w+)['"]:""", source)
     return models | {name for name, model in tagged if model in models}
 

@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import re
+import sys
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones.names import check_file
+from sortal.learning.backbones.network import HEAD
 from sortal.system.regular_files import open_regular, openable
 
 StateDict = dict[str, Tensor]
@@ -29,7 +31,9 @@ ARCHIVE_SLACK = 2**26  # bytes that an archive may unpack to beyond its size
 PLACES = ("teacher", "model_ema", "state_dict", "model", "module", "student")
 WRAPPERS = re.compile(r"^((module|_orig_mod|backbone)\.)+")
 # Parts of checkpoints that do not belong to the backbone: classifiers, projection heads, decoders.
-EXTRA = re.compile(r"(head|head_dist|fc|dino_head|ibot_head|dino_loss|ibot_patch_loss|decoder\w*|mask_token)(\.|$)")
+EXTRA = re.compile(
+    r"(head|head_dist|fc|classifier|last_linear|dino_head|ibot_head|dino_loss|ibot_patch_loss|decoder\w*|mask_token)(\.|$)"
+)
 PATCHES = "patch_embed.proj.weight"
 BLOCK_GROUP = re.compile(r"^blocks\.\d+\.(\d+)\.")  # DINOv2 groups blocks: blocks.<group>.<block>.
 
@@ -94,9 +98,11 @@ def check_header(path: Path) -> None:
 def fill(net: nn.Module, state: StateDict, *, name: str, origin: str) -> None:
     """Load weights into a timm network, which they must match exactly; position embeddings are resampled."""
     state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
-    state = {key: value for key, value in _translate(net, state).items() if not EXTRA.match(key)}
     own = net.state_dict()
-    optional = {key for key in own if key.endswith("num_batches_tracked")}
+    if not any(map(BLOCK_GROUP.match, own)):
+        state = {BLOCK_GROUP.sub(r"blocks.\1.", key): value for key, value in state.items()}
+    state = {key: value for key, value in _translate(net, state).items() if key in own or not EXTRA.match(key)}
+    optional = {key for key in own if key.endswith("num_batches_tracked") or key.startswith(f"{HEAD}.")}
     missing = sorted(own.keys() - state.keys() - optional)
     unexpected = sorted(state.keys() - own.keys())
     both = (("missing", missing), ("unexpected", unexpected))
@@ -175,19 +181,17 @@ def _unwrap(content: Any) -> StateDict:
         inner = [content[place] for place in PLACES if isinstance(content.get(place), Mapping)]
         content = inner[0] if inner else content
     state = {key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)}
-    return {BLOCK_GROUP.sub(r"blocks.\1.", WRAPPERS.sub("", key)): value for key, value in state.items()}
+    return {WRAPPERS.sub("", key): value for key, value in state.items()}
 
 
 def _translate(net: nn.Module, state: StateDict) -> StateDict:
     """Let timm translate the names of other projects and resample position embeddings."""
-    from timm.models import eva, vision_transformer
-
-    if not isinstance(net, eva.Eva | vision_transformer.VisionTransformer):
+    module: Any = sys.modules[type(net).__module__]
+    if not module.__name__.startswith("timm.") or not hasattr(module, "checkpoint_filter_fn"):
         return state
-    translate: Any = (eva if isinstance(net, eva.Eva) else vision_transformer).checkpoint_filter_fn
     try:
         with contextlib.redirect_stdout(None):  # timm prints the weights it omits
-            translated = dict(translate(dict(state), net))
+            translated = dict(module.checkpoint_filter_fn(dict(state), net))
     except Exception:  # timm does not check what it is given
         return state  # another architecture, which the check of names and shapes reports
     if PATCHES in state and state[PATCHES].dim() == 4:

@@ -196,7 +196,7 @@ def _inductive(
     """
     if not len(test):
         return None, ()
-    settings = Settings(shorter_side=backbone.spec.shorter_side)
+    settings = Settings.of(backbone.spec)
     store = pack(test, job.cache / "pixels", settings=settings, team=job.processes, runtime=runtime)
     unreadable = store.quarantine
     if unreadable:

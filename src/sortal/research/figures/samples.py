@@ -78,7 +78,7 @@ def load_pixels(run: Run, rows: NDArray[np.int64], cache: Path | None, *, runtim
     the image that was sorted.
     """
     facts = run.facts
-    settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=facts.settings.max_pixels)
+    settings = Settings.of(facts.backbone, facts.settings.max_pixels)
     home = (cache or run.cache) / "pixels" / settings.key
     contents = [run.assignments.contents[row] for row in rows.tolist()]
     try:
