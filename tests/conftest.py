@@ -81,7 +81,7 @@ class SortedRun:
 
 @pytest.fixture(scope="module")
 def quickly() -> Iterator[None]:
-    """Leave out the report, which takes longer than all the rest."""
+    """Leave out what takes longer than all the rest."""
     from support import tiny_folder
 
     with tiny_folder.quickly():

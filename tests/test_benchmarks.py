@@ -63,7 +63,8 @@ CASES = [
     ),
     Case(
         "wild.py",
-        f"IMAGES --weights random --methods sortal gcd --seeds 0 --device cpu --out NEW {' '.join(NETWORK)}",
+        "IMAGES --weights random --conditions F --methods sortal gcd --seeds 0 --device cpu --out NEW "
+        f"{' '.join(NETWORK)}",
         r'"method": "sortal".*"all": (.|\n)*"method": "gcd".*"all": ',
     ),
     Case("end_to_end.py", "make IMAGES NEW --count 48", "", apart=True),

@@ -214,7 +214,6 @@ TESTED_BY = {
     "sortal.discovery.grouping.shared_kmeans": "discovery/test_processes.py",
     "sortal.discovery.reviewing.open": "web/app/test_server.py",
     "sortal.research.benchmark.aggregate": "research/benchmark/test_comparison.py",
-    "sortal.research.benchmark.parallel": "research/benchmark/test_sweep.py",
     "sortal.research.benchmark.published": "research/benchmark/test_comparison.py",
     "sortal.research.benchmark.task": "research/benchmark/test_sweep.py",
     "sortal.research.figures": "research/figures/test_drawing.py",

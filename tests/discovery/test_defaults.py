@@ -1,6 +1,6 @@
 """Defaults: every choice and every suggestion; explicit settings are never changed."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import hypothesis
@@ -14,6 +14,7 @@ from sortal.config import (
     BUILT_IN,
     CONVNET,
     LIVE,
+    METHODS,
     ROBUST,
     SMALLER,
     TINY_CONTRAST,
@@ -122,6 +123,22 @@ def test_losses_and_clustering_follow_the_method_and_the_backbone(
     assert (recipe.clustering, recipe.estimate_on, recipe.select) == (clustering, estimate_on, False)
     assert recipe.learns is (method != "kmeans")
     assert recipe.neighbours == (8 if method == "sortal" else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived(Distillation):
+    """Settings of a method from outside, with one more and one other default."""
+
+    hidden: int = 64
+    extra: float = 1.0
+
+
+def test_derived_settings_suit_the_small_network_as_those_they_derive_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = replace(METHODS["simgcd"], name="derived", losses=Derived)
+    monkeypatch.setitem(METHODS, "derived", of)
+    recipe = recipe_for(Discovery(method="derived", backbone=CONVNET), 5000, on_gpu=True)
+    assert recipe.losses == Derived(temperature=TINY_DISTILLATION.temperature), "but for defaults of its own"
+    assert recipe_for(Discovery(method="derived"), 5000, on_gpu=True).losses == Derived()
 
 
 @pytest.mark.parametrize(

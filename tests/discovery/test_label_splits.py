@@ -46,3 +46,21 @@ def test_half_of_what_a_review_confirmed_is_set_aside_whatever_the_files_are_cal
     renamed = image_set(files, labels=[labels[row] for row in shuffled], paths=files)
     again = set_aside(renamed, confirmed[shuffled], np.argsort(shuffled)[order], 7)
     assert (again == drawn[shuffled]).all()
+
+
+def test_groups_are_held_out_whole() -> None:
+    labels = np.repeat([0, 1, -1], [100, 100, 20])
+    files = [f"{row}.png" for row in range(220)]
+    images = image_set(files, paths=files, labels=[None if label < 0 else str(label) for label in labels])
+    groups = np.concatenate([np.arange(200) // 4, 1000 + np.arange(20)])
+    groups[150:156] = 0  # of both classes
+    held = held_out(images, np.arange(220), Discovery(), np.ones(220, dtype=bool), groups)
+    assert {*groups[held]}.isdisjoint(groups[~held & (labels >= 0)])
+    assert abs(int(held[labels == 0].sum()) - 20) <= 4
+    assert abs(int(held[labels == 1].sum()) - 20) <= 4
+    talked = np.ones(220, dtype=bool)
+    talked[np.flatnonzero(held)[0]] = False  # a group of which people have seen an image is not a fair sample
+    again = held_out(images, np.arange(220), Discovery(), talked, groups)
+    assert groups[np.flatnonzero(held)[0]] not in groups[again]
+    huge = held_out(images, np.arange(220), Discovery(), np.ones(220, dtype=bool), np.repeat([0, 1, 2], [100, 100, 20]))
+    assert not huge.any()  # a class keeps an image

@@ -21,9 +21,9 @@ from support.tiny_methods import batch_of, convnet, cross_entropy, double_precis
 
 from sortal import load_run, predict
 from sortal.cli import app
-from sortal.config import METHODS, REFERENCES, load_method
+from sortal.config import METHODS, REFERENCES, Retention, load_method
 from sortal.config.plugins import load_object
-from sortal.learning.methods import SimGcd
+from sortal.learning.methods import LegoGcd, SimGcd
 from sortal.learning.step import TrainingStep
 from sortal.research.benchmark import comparison, records, typesetting
 
@@ -69,6 +69,13 @@ def test_its_loss_is_that_of_the_formula() -> None:
         assert 1 <= sum(cost > 0 for cost in costs) < 6
         assert found.pop("known") == pytest.approx(2 * sum(costs) / len(costs), rel=1e-9)
         assert found == pytest.approx(values(SimGcd.losses(method, batch)), rel=1e-12)
+        ours = LegoGcd(convnet(), 4, [0, 1], Retention(hidden=8, bottleneck=3, confidence=0.4))
+        ours.mean_prediction.copy_(method.usual)
+        gradients = []
+        for name, each in {"known": method, "retention": ours}.items():
+            leaf = outputs.clone().requires_grad_()
+            gradients += torch.autograd.grad(each.losses(batch_of(leaf, labels))[name], leaf)
+        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
         method.after_step(batch)
         mean = torch.tensor([softmax(row) for row in outputs[:, 3:].tolist()]).mean(0)
         torch.testing.assert_close(method.usual, 0.999 * torch.tensor(usual) + 0.001 * mean)

@@ -101,6 +101,7 @@ def gathered(
         overlap=OVERLAP,
         apart=np.array(apart)[: len(moments)],
         moments=moments,
+        groups=np.arange(len(moments)),
     )
     job, contents = a_job(images, **settings), small_store(6, 8).digests
     return results.gather(

@@ -165,8 +165,8 @@ def test_invalid_columns_of_parquet_are_refused(tmp_path: Path) -> None:
     parquet.write_table(twice, tmp_path / "t.parquet")
     refused(tmp_path / "t.parquet", "has the column 'label' twice")
     extra = put_parquet(tmp_path, file_name=["a"], label=["cat"], note=[[1, 2]])
-    refused(extra, "got 1 more: 'note'")
-    assert rows(extra, extra_columns="ignore") == [("a", "cat")]
+    assert rows(extra) == rows(extra, extra_columns="ignore") == [("a", "cat")]
+    assert label_tables.read(extra).columns.names == ()  # what is nested is left out
     refused(put_parquet(tmp_path, file_name=["a", None], label=["x", "y"]), "got None in row 2")
     refused(put_parquet(tmp_path, file_name=[1, 2], label=["x", "y"]), "got 1 in row 1")
     for labels in (pa.array([["cat"]]), pa.array([b"cat"]), pa.array([True])):
@@ -174,12 +174,16 @@ def test_invalid_columns_of_parquet_are_refused(tmp_path: Path) -> None:
     refused(put_parquet(tmp_path, file_name=["a"], label=["x"], truth=[b"x"]), "has an invalid truth")
 
 
-def test_unknown_columns_are_refused_or_ignored(tmp_path: Path) -> None:
+def test_unknown_columns_are_kept_ignored_or_refused(tmp_path: Path) -> None:
     line = '{"file_name": "a", "label": "cat", "note": [1], "size": {}, "when": true, "who": 4}'
     table = "file_name,label,note,size,when,who\na,cat,1,2,3,4\n"
     for path in (put(tmp_path, table), put(tmp_path, line, "t.jsonl")):
-        refused(path, "got 4 more: 'note', 'size', 'when' and 1 more.*extra_columns='ignore'")
-        assert rows(path, extra_columns="ignore") == [("a", "cat")]
+        refused(path, "got 4 more: 'note', 'size', 'when' and 1 more.*extra_columns='keep'", extra_columns="error")
+        assert rows(path, extra_columns="ignore") == rows(path) == [("a", "cat")]
+        assert label_tables.read(path, extra_columns="ignore").columns.names == ()
+        kept = label_tables.read(path).columns
+        assert kept.names == ("note", "size", "when", "who")
+    assert [column.cells for column in kept.each] == [("[1]",), ("{}",), ("true",), ("4",)]
 
 
 def test_a_repeated_column_is_refused(tmp_path: Path) -> None:
@@ -198,7 +202,7 @@ def test_damaged_rows_are_located(tmp_path: Path) -> None:
         ("file_name,label\na,b\n   \n", r"got 1 in line 3\."),
         ('file_name,label\n"a"b,c\n', "is damaged in line 2: "),
         ('file_name,label\na,b\n"c,d\ne,f\n', "is damaged in line 4: "),
-        (f"file_name,label\na,{'x' * 200_000}\n", "is damaged in line 2: field larger"),
+        (f"file_name,label\na,{'x' * 200_000}\n", "has a label of 200,000 characters"),
         ("file_name,label\na,x\n,x\n", r"must have a file_name in each row, got '' in row 2\."),
     ):
         assert len(refused(put(tmp_path, content), message)) < 1000

@@ -53,3 +53,13 @@ def test_the_order_of_moments_follows_that_of_images() -> None:
     assert moments.in_order(np.array([3, 5, 4, 0, 1, 2])).tolist() == [2, 0, 1]
     order = np.array([4, 2, 0, 1, 3])
     assert Moments.single(5).in_order(order).tolist() == order.tolist()
+
+
+def test_moments_of_two_kinds_are_joined() -> None:
+    one, other = Moments.grouped(np.array([0, 0, 1, 2, 3, 4])), Moments.grouped(np.array([0, 1, 1, 2, 2, 3]))
+    joined = one.joined(other)
+    assert joined.of.tolist() == [0, 0, 0, 1, 1, 2]
+    assert one.joined(Moments.single(6)) is one
+    assert Moments.single(6).joined(one) is one
+    # Images 0 and 2 have different labels, so the joined moment falls apart into those of `other`.
+    assert joined.split_where(np.array([5, -1, 6, -1, -1, -1]), other).of.tolist() == [0, 1, 1, 2, 2, 3]

@@ -51,7 +51,7 @@ def test_a_bomb_is_refused_in_little_memory(
 
 def take_memory() -> int:
     """In a child: take more than the reader of tables may."""
-    parquet_tables._limit_memory()
+    parquet_tables.limit_memory()
     try:
         say("bytes", len(bytearray(2 * parquet_tables.MEMORY)))
     except MemoryError:

@@ -168,7 +168,9 @@ def test_an_option_must_be_one_of_its_choices(tmp_path: Path) -> None:
     table = put(tmp_path / "t.csv", "1.jpg,cat,5", "2.jpg,dog,6", header="file_name,label,size")
     for option, value in (("unlisted", "unlabeled"), ("extra_columns", "ignored"), ("folders", "none")):
         refused(f"{option} must be .*, got {value!r}", tmp_path, labels=table, **{option: value})
-    refused("got 1 more: 'size'", tmp_path, labels=table)
+    refused("got 1 more: 'size'", tmp_path, labels=table, extra_columns="error")
+    [size] = read_images(tmp_path, labels=table).columns.each
+    assert (size.name, size.cells) == ("size", ("5", "6"))
     assert labels_of(read_images(tmp_path, labels=table, extra_columns="ignore")) == {"1.jpg": "cat", "2.jpg": "dog"}
 
 

@@ -132,6 +132,20 @@ def test_the_planted_temperature_is_found(by_head: bool, temperature: float) -> 
     assert found.calibrated
 
 
+def test_images_of_a_group_count_as_one_when_calibrating() -> None:
+    planted = drawn(3.0, n=400)
+    row, held = categories(planted), np.arange(400) < 100
+    fitted = calibrate(**planted, row=row, held_out=held, unsure_below=0.5)
+    again = {name: each if name in ("centres", "head") else np.concatenate([each, each[:100], each[:100]])
+             for name, each in planted.items()}  # fmt: skip
+    of, thrice = np.concatenate([np.arange(400), np.arange(100), np.arange(100)]), np.r_[row, row[:100], row[:100]]
+    more = calibrate(**again, row=thrice, held_out=of < 100, groups=of, unsure_below=0.5)
+    assert (more.held_out, fitted.held_out) == (100, 100)
+    usual = [UNCALIBRATED * float(np.mean(place(each["x"], each["centres"], 1.0, row=at).distance ** 2))
+             for each, at in ((planted, row), (again, thrice))]  # fmt: skip
+    assert more.temperature == pytest.approx(fitted.temperature, rel=abs(np.log(usual[1] / usual[0])) + 1e-3)
+
+
 @pytest.mark.parametrize("factor", [1e-3, 30.0])
 def test_calibration_follows_the_scale_of_scores_and_ignores_their_offset(factor: float) -> None:
     planted = drawn(1.0, by_head=True, n=500)

@@ -21,6 +21,7 @@ from support.saved_runs import CANDIDATE, REJECTED, SCORES, a_run, assert_same, 
 
 from sortal.config import Ranks, Recipe, Training
 from sortal.errors import InputError
+from sortal.images.columns import Columns
 from sortal.images.decoding import Quarantined
 from sortal.reviews.actions import Rename
 from sortal.reviews.loading import load_run, save_run
@@ -203,11 +204,14 @@ def test_a_killed_save_leaves_the_old_or_the_new_run_and_a_reader_waits_for_a_wr
 
 def test_a_run_replaces_an_earlier_run_and_its_optional_files(tmp_path: Path) -> None:
     full = a_run(tmp_path, ["a", "b"], metrics=SCORES, candidates=(CANDIDATE,), head=True, rejected=REJECTED)
+    own = Columns.infer(["n", "=1+1"], [["1,000"] * len(full.assignments), ["caf\udce9\x00"] * len(full.assignments)])
+    full = replace(full, assignments=replace(full.assignments, columns=own))
     bare = a_run(tmp_path, ["a", "b"])
     (tmp_path / "notes.txt").write_text("mine")
     save_run(full, {LOG: b"{}", INITIAL: b"before", REPORT: b"<p>"})
     before = {path.name for path in tmp_path.iterdir()}
     assert before >= {*storage.OPTIONAL, LOG, INITIAL, "notes.txt", "report.html"}
+    assert_same(full, load_run(tmp_path))
     save_run(bare)
     assert {path.name for path in tmp_path.iterdir()} == before - storage.OPTIONAL
     save_run(bare, {LOG: None, INITIAL: None})

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -150,6 +151,20 @@ def count_operations(
     for name in names:
         setattr(os, name, counted(getattr(os, name)))
     return lambda: count
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + LIMIT
+    while not true():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    """Tell by Linux's /proc whether a process runs, of whatever parent."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 # The server itself

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sortal.images.columns import Columns
 from sortal.images.decoding import Quarantined
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import Candidate, CategoryKind, Run
@@ -90,6 +91,8 @@ def assert_same(one: Run, other: Run) -> None:
         again = getattr(other.assignments, name)
         if isinstance(column, tuple):
             assert again == column, name
+        elif isinstance(column, Columns):
+            assert [(c.name, c.kind, c.cells) for c in again.each] == [(c.name, c.kind, c.cells) for c in column.each]
         else:
             assert again.dtype.kind == column.dtype.kind, name
             np.testing.assert_array_equal(again, column, err_msg=name)

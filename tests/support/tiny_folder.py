@@ -152,8 +152,11 @@ def scores_of(found: Run) -> NDArray[np.float64]:
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """Without the report, which takes longer than all the rest."""
-    with patch("sortal.web.report.report.make_report", lambda *_, **__: PAGE):
+    """Without the report, which takes longer than all the rest; of one moment are copies only, as among many images."""
+    with (
+        patch("sortal.web.report.report.make_report", lambda *_, **__: PAGE),
+        patch("sortal.discovery.grouping.bursts.MOST_GREY", 1),
+    ):
         yield
 
 

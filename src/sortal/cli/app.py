@@ -78,6 +78,7 @@ app.command(runs.report, help_epilogue=runs.REPORT_EXAMPLES)
 app.command(benchmark.benchmark)
 app.command(discover.demo, help_epilogue=discover.DEMO_EXAMPLES)
 app.command(images.check, help_epilogue=images.CHECK_EXAMPLES)
+app.command(images.features, help_epilogue=images.FEATURES_EXAMPLES)
 app.command(images.sample, help_epilogue=images.SAMPLE_EXAMPLES)
 
 

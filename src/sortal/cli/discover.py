@@ -16,9 +16,9 @@ from sortal.cli.options import (
     CountOption,
     Device,
     DryRun,
+    Features,
     Flag,
     Flat,
-    Images,
     Json,
     Labelled,
     TableOption,
@@ -26,7 +26,7 @@ from sortal.cli.options import (
     Workers,
     given,
     processes,
-    source_of,
+    source_or_pictures,
     spell,
 )
 from sortal.config import Discovery, Granularity, Reading, load_method, load_named_backbone, registered
@@ -52,6 +52,7 @@ Examples:
   sortal discover photos-run            the images of a run, again
   sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
   sortal discover photos --method my_file.py:MyMethod   a method of your own
+  sortal discover --features tiles.parquet   feature vectors instead of images
 """
 DEMO_EXAMPLES = """\
 Examples:
@@ -60,6 +61,7 @@ Examples:
   sortal demo --labelled 0.1   with fewer labels
   sortal demo --json           the result as JSON
 """
+IMAGES_HELP = "A folder of images, or several."
 RUN_FOLDER_HELP = "Folder of the run; IMAGES-run in the current folder by default."
 FORCE_HELP = "Overwrite the run in the folder and take nothing from it, or write into a folder that is not empty."
 CONFIG_HELP = "Settings that are not given here: the run.json of a run, which repeats it, or a TOML file."
@@ -70,8 +72,9 @@ _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first e
 
 
 def discover(
-    images: Images,
+    images: Annotated[list[Path] | None, Parameter(help=IMAGES_HELP, negative="")] = None,
     *,
+    features: Features = None,
     labels: TableOption = None,
     out: Annotated[Path | None, Parameter(help=RUN_FOLDER_HELP)] = None,
     config: Annotated[Path | None, Parameter(help=CONFIG_HELP)] = None,
@@ -113,9 +116,10 @@ def discover(
     since = perf_counter()
     with printing.runtime(device=device, workers=workers) as runtime:
         runtime.progress("Finding images", 0, 0)
-        from sortal.discovery.job import ANOTHER_FOLDER, prepare
+        from sortal.discovery.job import prepare
+        from sortal.discovery.run_places import ANOTHER_FOLDER
 
-        source = source_of(images)
+        source = source_or_pictures(images, features)
         named = given(Discovery, Reading)
         if "method" in named:
             load_method(settings.method)
@@ -128,7 +132,16 @@ def discover(
             labels, named = in_file.pop("labels", labels), named | {*in_file}
             settings, reading = _with(settings, in_file), _with(reading, in_file)
         job = prepare(
-            source, labels, out, settings, reading, given=named, runtime=runtime, force=force, watch_truth=watch_truth
+            source,
+            labels,
+            out,
+            settings,
+            reading,
+            given=named,
+            runtime=runtime,
+            force=force,
+            watch_truth=watch_truth,
+            features=features,
         )
         asked = job.retraining is not None and not (yes or dry_run or job.agreed)
         if asked and not (_can_ask() and processes() == 1):
@@ -230,7 +243,8 @@ def print_run(run: "Run") -> None:
 def _print_result(run: "Run") -> None:
     """Print what a run found: the number of categories, and each of them or the largest."""
     k = run.k
-    print(printing.counted(len(run.assignments), run.counts(), run.assignments.moments))
+    a = run.assignments
+    print(printing.counted(len(a), run.counts(), a.moments, a.counted_once))
     new = sum(category.kind == "new" for category in run.categories)
     how = "estimated" if k.estimated else "given"
     likely = f", likely {k.interval[0]} to {k.interval[1]}" if k.interval and k.interval[0] < k.interval[1] else ""

@@ -1,4 +1,4 @@
-"""The commands on images before any run: check and sample."""
+"""The commands on images without a run: check, sample and features."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Flat, Images, Json, Labelled, TableOption, Workers, source_of
-from sortal.config import MAX_PIXELS, Reading
+from sortal.cli.options import Device, Flag, Flat, Images, Json, Labelled, TableOption, Workers, source_of
+from sortal.config import AUTO, MAX_PIXELS, Reading
 from sortal.images.folders import is_picture, unread_pictures
 from sortal.system.text import plain, plural
 
@@ -22,6 +22,11 @@ Examples:
   sortal check photos
   sortal check photos --labels labels.csv --unlisted unlabelled
   sortal check photos --json > report.json
+"""
+FEATURES_EXAMPLES = """\
+Examples:
+  sortal features photos --out photos.parquet
+  sortal discover photos --features photos.parquet
 """
 SAMPLE_EXAMPLES = """\
 Examples:
@@ -147,3 +152,39 @@ def sample(
     images = write(out, labelled=labelled, seed=seed)
     print(f"Wrote {len(images):,} images and {TABLE} to {plain(out)}. Check them with:")
     print(f"  {shlex.join(['sortal', 'check', plain(out), '--labels', plain(out / TABLE)])}")
+
+
+def features(
+    images: Images,
+    *,
+    out: Annotated[Path, Parameter(help="File to write: .parquet or .npz.")],
+    backbone: Annotated[str, Parameter(help="Network that computes them, as in sortal discover.")] = AUTO,
+    weights: Annotated[str | None, Parameter(help="File of its weights; downloaded from the hub by default.")] = None,
+    labels: TableOption = None,
+    reading: Annotated[Reading, Flat] = Reading(),
+    max_pixels: Annotated[int, Parameter(help="Leave out images with more pixels.")] = MAX_PIXELS,
+    device: Device = "auto",
+    workers: Workers = None,
+    force: Annotated[Flag, Parameter(help="Overwrite the file.")] = False,
+) -> int:
+    """Compute the features of images, and nothing else.
+
+    Writes the name, the label and the features of each image, as the network
+    gives them, of unit length. The same command resumes after an interruption.
+    sortal discover --features sorts them.
+
+    Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
+    could not be read and were left out; 130 interrupted.
+    """
+    with printing.runtime("Finding images", device, workers) as runtime:
+        from sortal.images.reading import read_images
+
+        given = asdict(reading)
+        read = read_images(source_of(images), labels=labels, need_labels=False, **given)
+        from sortal.discovery.computing import compute_features
+
+        asked = {"backbone": backbone, "weights": weights, "force": force}
+        found = compute_features(read, out, max_pixels=max_pixels, runtime=runtime, **asked)
+    print(f"Features of {plural(len(found.x), 'image')}, {found.x.shape[1]:,} each: {plain(out)}")
+    printing.print_unreadable(found.quarantine)
+    return 3 if found.quarantine else 0

@@ -14,6 +14,11 @@ from sortal.config import Auto, SettingsGroup, described, load_method, registrat
 from sortal.errors import InputError
 
 Images = Annotated[list[Path], Parameter(help="A folder of images, or several.", negative="")]
+FEATURES_HELP = (
+    "Feature vectors to sort instead of images: Parquet, CSV, .npz, .npy or safetensors. IMAGES is then the folder of "
+    "their pictures, if there are any; by default that of the file."
+)
+Features = Annotated[Path | None, Parameter(help=FEATURES_HELP)]
 COLUMNS_HELP = (
     "A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth."
 )
@@ -72,6 +77,15 @@ def source_of(images: Sequence[Path]) -> Path | Sequence[Path]:
             what = "is a file" if path.exists() else "does not exist"
             raise InputError(f"Images must be one or more folders, got {str(path)!r}, which {what}.")
     return images
+
+
+def source_or_pictures(images: Sequence[Path] | None, features: Path | None) -> Path | Sequence[Path] | None:
+    """Return the folders of images; beside features, the one folder of their pictures, or None."""
+    if features is None and not images:
+        raise InputError("IMAGES is required: a folder of images; or --features, a file of feature vectors.")
+    if features is not None and images and len(images) > 1:
+        raise InputError("Beside --features, IMAGES must be the one folder of their pictures.")
+    return source_of(images) if images else None
 
 
 def split(values: Sequence[str]) -> list[str]:

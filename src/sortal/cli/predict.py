@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Workers, source_of
+from sortal.cli.options import Device, DryRun, Features, Flag, Json, RunFolder, Workers, source_or_pictures
 from sortal.config import load_named_backbone
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
@@ -37,6 +37,7 @@ UPDATE_HELP = (
     "Add the images to the run: categories keep their ids, their centres move, and images far from all of them are "
     "grouped into candidates for new categories."
 )
+IMAGES_HELP = "A folder of images, or several; searched recursively."
 CSV_HELP = "File to write the table to, a row per image; - is standard output."
 MAX_PIXELS_HELP = "Leave out images with more pixels; as in the run by default."
 OWN_BACKBONE_HELP = "The backbone of the run, if it is your own, FILE.py:NAME: code is loaded only where you name it."
@@ -46,8 +47,9 @@ STDOUT = Path("-")
 
 def predict(
     run: RunFolder,
-    images: Annotated[list[Path], Parameter(help="A folder of images, or several; searched recursively.", negative="")],
+    images: Annotated[list[Path] | None, Parameter(help=IMAGES_HELP, negative="")] = None,
     *,
+    features: Features = None,
     csv: Annotated[Path | None, Parameter(allow_leading_hyphen=True, help=CSV_HELP)] = None,
     update: Annotated[Flag, Parameter(help=UPDATE_HELP)] = False,
     max_pixels: Annotated[int | None, Parameter(help=MAX_PIXELS_HELP)] = None,
@@ -71,7 +73,7 @@ def predict(
         raise InputError(
             "Standard output takes the table or JSON, not both. Give the table a file, or leave out --json."
         )
-    since, source = perf_counter(), source_of(images)
+    since, source = perf_counter(), source_or_pictures(images, features)
     if backbone is not None:
         load_named_backbone(backbone)
     if dry_run:
@@ -81,20 +83,20 @@ def predict(
             from sortal.discovery.forecast import forecast_prediction
 
             asked: Any = {"update": update, "max_pixels": max_pixels}
-            planned = forecast_prediction(run, source, **asked, since=since, runtime=runtime)
+            planned = forecast_prediction(run, source, features=features, **asked, since=since, runtime=runtime)
         printing.print_json(planned.to_json()) if json else print_forecast(planned)
         return 0
     with _table_to_write(csv, run, force) as write, printing.runtime(device=device, workers=workers) as runtime:
         from sortal.discovery.prediction import predict
 
-        found = predict(run, source, update=update, max_pixels=max_pixels, runtime=runtime)
+        found = predict(run, source, features=features, update=update, max_pixels=max_pixels, runtime=runtime)
         write(found)
     if csv == STDOUT:
         _print_table(found.to_csv())
     elif json:
         printing.print_json(found.to_json())
     else:
-        print_prediction(found, images, csv)
+        print_prediction(found, images or (), csv, features)
     return 3 if found.quarantine else 0
 
 
@@ -161,7 +163,9 @@ def print_forecast(p: "Forecast") -> None:
     printing.print_list(printing.IN_SAMPLE, [printing.line(file) for file in p.unreadable_sample])
 
 
-def print_prediction(found: "Prediction", images: Sequence[Path], csv: Path | None) -> None:
+def print_prediction(
+    found: "Prediction", images: Sequence[Path], csv: Path | None, features: Path | None = None
+) -> None:
     """Print how many images are in each category, what could not be read, and the next steps."""
     a = found.assignments
     print(
@@ -178,7 +182,8 @@ def print_prediction(found: "Prediction", images: Sequence[Path], csv: Path | No
             far = f"{plural(len(each.files), 'image')} far from all others"
             such = ", ".join(map(printing.line, each.files[:3]))
             print(f"  candidate {each.id} for a new category: {far}, such as {such}")
-    again = shlex.join(["sortal", "predict", *map(plain, (found.run.folder, *images))])
+    given = [] if features is None else ["--features", plain(features)]
+    again = shlex.join(["sortal", "predict", *map(plain, (found.run.folder, *images)), *given])
     print(f"Table: {plain(csv)}" if csv else f"To get the category of each image: {again} --csv FILE")
     if not found.added:
         print(f"To add these images to the run: {again} --update")

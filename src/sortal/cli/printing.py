@@ -106,9 +106,9 @@ def print_unreadable(files: "Sequence[Quarantined]") -> None:
         print("  Use larger images with --max-pixels N.")
 
 
-def counted(images: int, statuses: "dict[str, int]", moments: int | None = None) -> str:
+def counted(images: int, statuses: "dict[str, int]", moments: int | None = None, unit: str = "moment") -> str:
     """Return how many images there are, of how many moments if fewer, and how many of each status; other if any is."""
-    of = f", {plural(moments, 'moment')}" if moments is not None and moments < images else ""
+    of = f", {plural(moments, unit)}" if moments is not None and moments < images else ""
     parts = (f"{count:,} {status}" for status, count in statuses.items() if count or status != "other")
     return f"{plural(images, 'image')}{of}: {', '.join(parts)}."
 

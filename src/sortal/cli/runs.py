@@ -34,7 +34,7 @@ Examples:
   sortal figures photos-run
   sortal figures photos-run --which attention --images oak/1.jpg --out pictures
 """
-FormatName = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
+FormatName = Literal["csv", "parquet", "embeddings", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
 EXPORT_HELP = "New file or folder to write; in the current folder, RUN.csv, RUN.parquet or RUN-FORMAT by default."
 FULL_PATHS_HELP = "Name the folders of images and of the run in full, and link to images wherever they are."
 ABSOLUTE_PATHS_HELP = "Say where the images are on this computer; by default, names are relative to their folder."

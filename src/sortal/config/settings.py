@@ -19,7 +19,8 @@ Granularity = Literal["finer", "usual", "coarser"]
 Interpolation = Literal["bicubic", "bilinear"]
 EstimateOn = Literal["raw", "learned"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
-ExtraColumns = Literal["error", "ignore"]
+ExtraColumns = Literal["keep", "ignore", "error"]
+GroupsHold = Literal["auto", "one", "several"]
 FoldersMean = Literal["classes", "reviewed", "ignore"]
 Placeholders = Literal["error", "unlabelled", "classes"]
 Losses = Any  # of a method: the frozen dataclass that it registered
@@ -78,6 +79,11 @@ class Discovery(SettingsGroup):
         "Images to learn on, a random sample; the others are sorted by prediction, and their pixels are not stored.",
         least=2,
     )
+    groups: GroupsHold = option(
+        AUTO,
+        "Whether images of a group are of one class, as of a specimen, or may be of several, as of a site; auto takes "
+        "several if the labels of a group differ.",
+    )
     unsure_below: float = option(0.5, "Confidence below which an image is unsure.", least=0, most=1)
     max_pixels: int = option(MAX_PIXELS, "Leave out images with more pixels.", least=1)
 
@@ -96,8 +102,12 @@ class Reading(SettingsGroup):
     )
     unlabelled: str = option(UNLABELLED_FOLDER, "Name of the folder whose images have no label.")
     unlisted: Unlisted = option("error", "How to treat images missing from the table.")
-    extra_columns: ExtraColumns = option("error", "How to treat other columns of the table.")
+    extra_columns: ExtraColumns = option("keep", "How to treat other columns of the table.")
     placeholders: Placeholders = option("error", 'How to treat labels such as "unknown", "none", "n/a" or "?".')
+    exif: bool = option(False, "Keep when, with which camera and where images were taken, from their EXIF data.")
+    group_by_time: float | None = option(
+        None, "Group images that one camera took within so many seconds of the one before, by their EXIF data.", above=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Defaults that suit the images and the machine, and the notes that report them or suggest others."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from sortal import config
 from sortal.config import (
@@ -9,6 +9,7 @@ from sortal.config import (
     CONVNET,
     OWN_K,
     SMALLER,
+    VECTORS,
     VIEWS,
     Discovery,
     Losses,
@@ -27,22 +28,24 @@ EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would
 VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (20, 100), 60_000  # the fewest and the most epochs, and images in all
 FEW_IMAGES = 2000  # below which training takes fewer epochs
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
-TINY_LOSSES: dict[str, Losses] = {
-    "debgcd": config.Debiasing(temperature=0.3, hidden=256),
-    "gcd": config.TINY_CONTRAST,
-    "legogcd": config.Retention(temperature=0.3, hidden=256),
-    "simgcd": config.TINY_DISTILLATION,
-    "sortal": config.TINY_ROUNDS,
+TINY_LOSSES = (config.TINY_CONTRAST, config.TINY_DISTILLATION, config.TINY_ROUNDS)  # of the small network
+
+VECTOR_LOSSES: dict[str, Losses] = {
+    "gcd": config.VECTOR_CONTRAST,
+    "simgcd": config.VECTOR_DISTILLATION,
+    "sortal": config.VECTOR_ROUNDS,
 }
 
 
-def resolved(settings: Discovery, *, on_gpu: bool) -> Discovery:
+def resolved(settings: Discovery, *, on_gpu: bool, features: bool = False) -> Discovery:
     """Choose the backbone where it is "auto", and leave k to a method that finds it.
 
-    Weights that were given are for the paper's backbone.
+    Weights that were given are for the paper's backbone. With `features`, there is no network.
     """
     if settings.k == AUTO and settings.granularity == "usual" and registration_of(settings.method).finds_k:
         settings = replace(settings, k=OWN_K)
+    if features:
+        return replace(settings, backbone=VECTORS)
     if settings.backbone != AUTO:
         return settings
     return replace(settings, backbone=BACKBONE if on_gpu or settings.weights is not None else SMALLER)
@@ -52,7 +55,7 @@ def trained_blocks(settings: Discovery) -> int | None:
     """Return how many of the last blocks are trained; None for what is usual for the backbone."""
     if settings.trained != AUTO:
         return settings.trained
-    usual = settings.backbone == CONVNET  # its weights are random, so all of it is trained
+    usual = settings.backbone in (CONVNET, VECTORS)  # of which all is trained
     return None if usual else registration_of(settings.method).trained
 
 
@@ -61,7 +64,9 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
     of = registration_of(settings.method)
     losses = of.usual_losses()
     if settings.backbone == CONVNET:
-        losses = TINY_LOSSES.get(of.name, losses)
+        losses = _tiny(losses)
+    elif settings.backbone == VECTORS:
+        losses = VECTOR_LOSSES.get(of.name, losses)
     recipe = Recipe(
         method=of.name,
         training=_training(settings, of, n_images, on_gpu),
@@ -73,10 +78,22 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
     return changed(recipe, settings.set)
 
 
+def _tiny(losses: Losses) -> Losses:
+    """Return what suits the small network; settings derived from ours follow them, but for defaults of their own."""
+    for tiny in TINY_LOSSES:
+        if isinstance(losses, kind := type(tiny)):
+            usual, names = kind(), [field.name for field in fields(kind)]
+            kept = [name for name in names if getattr(losses, name) == getattr(usual, name)]
+            losses = replace(losses, **{name: getattr(tiny, name) for name in kept})
+    return losses
+
+
 def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool) -> Training:
     usual = replace(of.training, **config.ROBUST)
     if settings.backbone == CONVNET:
         usual = replace(usual, **config.TINY_SETTINGS)
+    elif settings.backbone == VECTORS:
+        usual = replace(usual, **config.VECTOR_SETTINGS)
     elif not on_gpu:
         fewest, most = EPOCHS_ON_CPU
         usual = replace(usual, epochs=min(max(STEPS_ON_CPU // max(n_images, 1), fewest), most), views=VIEWS_ON_CPU)
@@ -95,7 +112,8 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
     """Report the defaults that were chosen, and suggest settings that may suit better."""
     of, training = registration_of(recipe.method), recipe.training
     found, trains = list[str](), of.learner is not None
-    chosen = trains and settings.epochs == AUTO and settings.backbone != CONVNET
+    network = settings.backbone not in (CONVNET, VECTORS)
+    chosen = trains and settings.epochs == AUTO and network
     if chosen and not on_gpu and settings.views == AUTO:
         short = f"{plural(training.epochs, 'epoch')} on {training.views} views of each image"
         found.append(
@@ -106,7 +124,7 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
         few = f"for fewer than {FEW_IMAGES:,} images (the paper: {EPOCHS})"
         why = "as in the paper" if training.epochs == EPOCHS else few
         found.append(f"Training for {plural(training.epochs, 'epoch')}, {why}.")
-    if mostly_tiny and settings.backbone != CONVNET and trains:  # untrained, it is useless
+    if mostly_tiny and network and trains:  # untrained, it is useless
         found.append(f"Most images are tiny; the backbone {CONVNET}, trained on them alone, may sort them better.")
     elif not on_gpu and settings.backbone == SMALLER:
         found.append(f"The backbone is {SMALLER}; {BACKBONE} may sort better, and takes about four times as long.")

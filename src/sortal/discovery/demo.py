@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CONVNET, Auto
-from sortal.discovery.job import ANOTHER_FOLDER, check_output_folder
 from sortal.discovery.pipeline import discover
+from sortal.discovery.run_places import ANOTHER_FOLDER, check_output_folder
 from sortal.errors import InputError
 from sortal.images.datasets import digits
 from sortal.images.image_set import ImageSet

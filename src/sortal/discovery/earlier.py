@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sortal.config import AUTO, Discovery, Reading, registration_of
+from sortal.images.columns import NO_COLUMNS
 from sortal.images.image_set import ImageSet
 from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts, Update
@@ -29,6 +30,7 @@ CHANGE_TRAINING = (
     "seed",
     "held_out",
     "learn_on",
+    "groups",
 )
 
 
@@ -118,6 +120,7 @@ def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet
         labels=np.concatenate([images.labels, none]),
         truth=np.concatenate([images.truth, none]),
         validation=np.concatenate([images.validation, none > 0]),
+        columns=images.columns.followed(len(images), NO_COLUMNS, len(rows)),
     )
     return joined, Additions(
         sources=tuple(facts.images[first + at] for at in used),

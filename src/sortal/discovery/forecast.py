@@ -21,11 +21,11 @@ from sortal.discovery.grouping.counting import hidden_classes
 from sortal.discovery.grouping.rounds import epochs_of_rounds
 from sortal.discovery.job import Job
 from sortal.discovery.label_splits import held_out
-from sortal.discovery.pipeline import stages_of
+from sortal.discovery.pipeline import backbone_of, stages_of
+from sortal.discovery.prediction import read_more
 from sortal.discovery.rates import Measurements, measure, measure_step
 from sortal.discovery.sampling import TABLE_BYTES, learned_part, remedies
 from sortal.errors import InputError, Remedy, Spelling
-from sortal.images.reading import read_images
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.names import path_of_saved
@@ -128,7 +128,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
     whole, (job, _) = job, learned_part(job)
     settings, recipe, n = job.settings, job.recipe, len(job.images)
     notes: list[str] = []
-    backbone = _load_backbone(settings, notes)
+    backbone = _load_backbone(settings, notes) if job.images.features is None else backbone_of(job)
     started = {} if since is None else {STARTING: round(perf_counter() - since, 3)}
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
     known, k = job.images.known, _expected_k(job)
@@ -173,15 +173,17 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
 
 def forecast_prediction(
     run: str | os.PathLike[str],
-    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     *,
+    features: str | os.PathLike[str] | None = None,
     update: bool = False,
     max_pixels: int | None = None,
     since: float | None = None,
     runtime: Runtime = Runtime(),
 ) -> PredictionForecast:
     """Predict the cost of `sortal.predict` without touching the run; `since` is as for `forecast`."""
-    found, read = load_run(run), read_images(images, folders="ignore", need_labels=False)
+    found = load_run(run)
+    read, _ = read_more(found, images, features)
     backbone, device = load_backbone(str(found.folder / f"{MODEL}.json")), choose_device(runtime.device, None)
     n, before = len(read), len(found.assignments)
     each = {} if since is None else {STARTING: perf_counter() - since}

@@ -27,6 +27,8 @@ from sortal.config import (
 )
 from sortal.discovery.defaults import recipe_for, resolved, trained_blocks
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, with_added
+from sortal.discovery.given_features import FeatureFile, feature_file, with_added_features, without_network
+from sortal.discovery.run_places import check_output_folder
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.images.folders import are_folders, common_folder, unread_pictures
 from sortal.images.image_set import ImageSet
@@ -36,10 +38,8 @@ from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
 from sortal.runs.storage import peek, why_damaged
 from sortal.system import cache
-from sortal.system.files import LOCK_FILE
-from sortal.system.open_folder import CACHE, NEXT, own_folder
+from sortal.system.open_folder import CACHE, own_folder
 from sortal.system.progress import Runtime
-from sortal.system.temporary import is_temporary
 from sortal.system.text import plural, setting
 from sortal.system.workers import worker_count
 
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
 AGREED = "agreed.json"  # in the cache
-ANOTHER_FOLDER = Remedy("choose another folder", out=...)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +58,7 @@ class Origin:
 
     folder: str | None = None  # which all images are in; None for rows of an array
     folders: tuple[str, ...] = ()  # as they were given
+    features: str | None = None  # the file of feature vectors; "" for an array, None for images
     labels: str | None = None  # the table of labels
     reading: Reading = Reading()
     command: str = ""
@@ -132,7 +132,7 @@ def _plain(settings: Discovery) -> dict[str, Any]:
 
 
 def prepare(
-    images: Source,
+    images: Source | None,
     labels: str | os.PathLike[str] | None,
     out: str | os.PathLike[str] | None,
     settings: Discovery,
@@ -142,21 +142,27 @@ def prepare(
     runtime: Runtime,
     force: bool,
     watch_truth: bool = False,
+    features: str | os.PathLike[str] | None = None,
 ) -> Job:
     """Read the images, and refuse a job that would fail, before any work is done.
 
     Settings that were not `given`, by name, come from the run that is already in the folder, if there is one. So do
-    its other folders, and images that were added to it, unless `force` is set.
+    its other folders, and images that were added to it, unless `force` is set. With a file of `features`, `images` is
+    the folder of their pictures, if there are any.
     """
-    folders = folders_in(images)
-    if not folders and out is None:
+    file = feature_file(images, features)
+    folders = () if file is not None or images is None else folders_in(images)
+    if not folders and out is None and file is None:
         raise InputError("out is required for images that are not a folder. Name a folder for the run.")
     if isinstance(images, ImageSet) and (labels is not None or reading != Reading()):
         raise InputError("labels and reading settings cannot be combined with an ImageSet, which has labels.")
-    place, folders = _place_and_folders(folders, out)
+    if file is not None:
+        place = Path(out) if out is not None else file.place
+    else:
+        place, folders = _place_and_folders(folders, out)
     table = None if labels is None else os.fspath(labels)
     wanted = Wanted(settings=settings, reading=reading, labels=table, given=frozenset(given))
-    find = partial(_find, images, folders, wanted, place, force=force, runtime=runtime)
+    find = partial(_find, images, file, folders, wanted, place, force=force, runtime=runtime)
     early = find() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
     runtime.progress("Starting PyTorch", 0, 0)
     from sortal.system.distributed import launch
@@ -164,10 +170,10 @@ def prepare(
     processes = launch(runtime.device)
     found = processes.by_first(find) if early is None else early
     on_gpu, n = processes.device.type == "cuda", len(found.images)
-    settings = resolved(found.wanted.settings, on_gpu=on_gpu)
+    settings = resolved(found.wanted.settings, on_gpu=on_gpu, features=found.images.features is not None)
     return Job(
         images=found.images,
-        origin=_origin(images, found, place),
+        origin=_origin(images, file, found, place),
         settings=settings,
         recipe=recipe_for(settings, min(settings.learn_on or n, n), on_gpu=on_gpu),
         place=place,
@@ -203,13 +209,23 @@ class _Found(NamedTuple):
 
 
 def _find(
-    images: Source, folders: tuple[str, ...], wanted: Wanted, place: Path, *, force: bool, runtime: Runtime
+    images: Source | None,
+    file: FeatureFile | None,
+    folders: tuple[str, ...],
+    wanted: Wanted,
+    place: Path,
+    *,
+    force: bool,
+    runtime: Runtime,
 ) -> _Found:
     """Read the images of a job, complete it from the run in its folder, and refuse what would fail."""
-    facts = check_output_folder(place, folders, isinstance(images, ImageSet) and images.pixels is not None, force)
+    is_array = isinstance(images, ImageSet) and images.pixels is not None
+    facts = check_output_folder(place, folders, is_array, force, _key_of(images, file))
     earlier, notes = NO_RUN, list[str]()
     if facts is not None:
         wanted, taken = wanted.completed(facts)
+        if facts.features is not None:
+            taken.pop("backbone", None)
         if taken:
             same = ", ".join(f"{name} {setting(value)}" for name, value in taken.items())
             notes.append(f"As in the run in {str(place)!r}: {same}.")
@@ -224,20 +240,29 @@ def _find(
             Remedy("give another k alone"),
         )
     _check_method(wanted, facts)
-    if not isinstance(images, ImageSet):
+    if file is not None:
+        images = file.read(wanted)
+    elif not isinstance(images, ImageSet):
+        assert images is not None
         source = images if folders_in(images) == folders else folders  # errors name it as it was given
         images = read_images(source, labels=wanted.labels, need_labels=False, **asdict(wanted.reading))
     if facts is not None:
         earlier = EarlierRun(facts=facts, retraining=retraining(facts, wanted.settings))
         if images.pixels is None:
-            images, added = with_added(images, place, facts)
+            if images.features is None:
+                images, added = with_added(images, place, facts)
+            else:
+                images, added = with_added_features(images, facts, wanted.reading)
             earlier = replace(earlier, added=added)
             if added.rows:
                 count = plural(len(added.rows), "image that was", "images that were")
                 notes.append(f"{count} added to that run take part, unlabelled.")
     check_sortable(images, wanted.settings)
     worker_count(runtime.workers)
-    _check_backbone(wanted.settings)
+    if images.features is not None:
+        wanted = replace(wanted, settings=without_network(wanted.settings))
+    else:
+        _check_backbone(wanted.settings)
     for text in (*notes, *unread_pictures(images.ignored)):
         runtime.note(text)
     return _Found(images, folders, wanted, earlier)
@@ -257,16 +282,25 @@ def _check_method(wanted: Wanted, facts: RunFacts | None) -> None:
         raise InputError(f"k must be a number or 'auto' for {of.name}, which does not find it itself, got 'own'.")
 
 
-def _origin(images: Source, found: _Found, place: Path) -> Origin:
+def _key_of(images: Source | None, file: FeatureFile | None) -> str | None:
+    """Return what tells features from others: their file, or "" for an array; None for images."""
+    if file is not None:
+        return file.path
+    return "" if isinstance(images, ImageSet) and images.features is not None else None
+
+
+def _origin(images: Source | None, file: FeatureFile | None, found: _Found, place: Path) -> Origin:
     """Return where the images were read; the command has the folder as it was given."""
     folders, wanted = found.folders, found.wanted
     folder = common_folder(folders) if folders else os.getcwd() if found.images.pixels is None else None
+    folder = folder if file is None else file.folder
     return Origin(
         folder=folder,
         folders=folders,
+        features=_key_of(images, file),
         labels=None if wanted.labels is None else os.path.abspath(wanted.labels),
         reading=wanted.reading,
-        command=_command(images, folders, wanted, place),
+        command=_command(images, file, folders, wanted, place),
     )
 
 
@@ -329,55 +363,16 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
         raise InputError(f"views must be 'auto' or 'live' for {CONVNET}, which caches no views, got {settings.views}.")
 
 
-def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, force: bool) -> RunFacts | None:
-    """Return the facts of the run in a place, if there is one; with `force`, whatever is there does not count.
-
-    Refuse a place among the images, or one that holds other things.
-    """
-    if os.path.lexists(place) and not place.is_dir():
-        raise InputError(f"The run must be a folder, got {str(place)!r}, which is a file.", ANOTHER_FOLDER)
-    here = Path(os.path.realpath(place))  # resolves links and dots, which hide where things are
-    within = folders or ([] if is_array else [os.getcwd()])  # where the images are
-    real = [Path(os.path.realpath(folder)) for folder in within]
-    for folder, images in zip(folders, real, strict=False):
-        if here.is_relative_to(images):
-            raise InputError(
-                f"The run must be outside the folder of images, got {str(place)!r}.",
-                Remedy("choose another folder", out=f"{folder}-run"),
-            )
-    if force or not place.is_dir():
-        return None
-    facts = peek(place)
-    if facts is None:
-        others = {
-            path.name
-            for path in here.iterdir()
-            if not any(images.is_relative_to(os.path.realpath(path)) for images in real)
-        }
-        others -= {LOCK_FILE, CACHE, NEXT, *filter(is_temporary, others)}  # left by an interrupted run
-        if others:
-            problem = why_damaged(place) or f"contains {listing(sorted(others))}"
-            raise InputError(
-                f"The run must be a new or empty folder or an earlier run, got {str(place)!r}, which "
-                f"{problem.rstrip('.')}.",
-                ANOTHER_FOLDER,
-                Remedy("write into it nevertheless", force=True),
-            )
-        return None
-    before = folders_of(facts)
-    if not {*before} & {*within} and (before or within):
-        message = f"{str(place)!r} holds a run of other images, {listing(before) or 'given as an array'}."
-        raise InputError(message, ANOTHER_FOLDER, Remedy("overwrite it", force=True))
-    return facts
-
-
-def _command(images: Source, folders: tuple[str, ...], wanted: Wanted, place: Path) -> str:
-    if not folders:
+def _command(
+    images: Source | None, file: FeatureFile | None, folders: tuple[str, ...], wanted: Wanted, place: Path
+) -> str:
+    if not folders and file is None:
         return "sortal.discover(...) with the settings above"
-    paths = folders
-    if isinstance(images, str | os.PathLike) and folders_in(images) == folders:
+    paths = folders if file is None or file.folder == os.path.dirname(file.path) else (file.folder,)
+    if file is None and isinstance(images, str | os.PathLike) and folders_in(images) == folders:
         paths = (os.fspath(images),)
-    words = ["sortal", "discover", *(os.path.join(os.curdir, path) if path.startswith("-") else path for path in paths)]
+    words = ["sortal", "discover", *([] if file is None else ["--features", file.path])]
+    words += [*(os.path.join(os.curdir, path) if path.startswith("-") else path for path in paths)]
     defaults: dict[str, Any] = {"out": None, "labels": None, **asdict(Discovery()), **asdict(Reading())}
     wishes = {"labels": wanted.labels, **asdict(wanted.settings), **asdict(wanted.reading)}
     for name, value in {"out": place, **wishes}.items():
@@ -385,5 +380,5 @@ def _command(images: Source, folders: tuple[str, ...], wanted: Wanted, place: Pa
             words += [word for each in value for word in ("--set", each)]
         elif value != defaults[name]:
             option, text = f"--{name.replace('_', '-')}", str(value)
-            words += [f"{option}={text}"] if text.startswith("-") else [option, text]
+            words += [option] if value is True else [f"{option}={text}"] if text.startswith("-") else [option, text]
     return shlex.join(words)

@@ -1,5 +1,6 @@
 """Labels that learning does not see: some calibrate confidence, others were confirmed in a review."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,25 +14,62 @@ MOST_HELD_OUT = 1000  # labelled images at most to calibrate on
 
 
 def held_out(
-    images: ImageSet, order: NDArray[np.int64], settings: Discovery, among: NDArray[np.bool_]
+    images: ImageSet,
+    order: NDArray[np.int64],
+    settings: Discovery,
+    among: NDArray[np.bool_],
+    groups: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:
     """Draw the labelled images (n,) whose labels are held out for calibration: a share of each class.
 
     Rows are drawn in this order (n,), which must not depend on file names, and only from the mask `among` (n,): labels
     that people gave to what a run showed them are not a fair sample of a class. Of few labelled images a smaller share
-    is held out, down to none, as they serve training better.
+    is held out, down to none, as they serve training better. Images of one of the `groups` (n,) are held out together,
+    as what was learned from some of them is not fairly tested on the others.
     """
     generator = np.random.default_rng(settings.seed)
     of = [order[(images.labels[order] == label) & among[order]] for label in images.known]
     n = sum(map(len, of))
     count = settings.held_out * n
-    drawn = [
-        generator.choice(rows, size=size, replace=False)
-        for rows, size in zip(of, _shares(int(min(count, 2 * count - ENOUGH)), list(map(len, of))), strict=True)
-    ]
+    shares = _shares(int(min(count, 2 * count - ENOUGH)), list(map(len, of)))
     held = np.zeros(len(images), dtype=bool)
+    labelled = order[images.labels[order] >= 0]
+    if groups is not None and len(np.unique(groups[labelled])) < len(labelled):
+        left = dict(zip(images.known.tolist(), shares, strict=True))
+        held[_whole_groups(images.labels, labelled, groups, among, left, generator)] = True
+        return held
+    drawn = [generator.choice(rows, size=size, replace=False) for rows, size in zip(of, shares, strict=True)]
     held[generator.permutation(np.concatenate([np.zeros(0, dtype=np.int64), *drawn]))[:MOST_HELD_OUT]] = True
     return held
+
+
+def _whole_groups(
+    labels: NDArray[np.int64],
+    labelled: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    among: NDArray[np.bool_],
+    left: dict[int, int],
+    generator: np.random.Generator,
+) -> list[int]:
+    """Draw labelled rows in whole groups, about as many of each class as `left` says; each class keeps an image.
+
+    A group is drawn if that brings the counts nearer to what is wanted.
+    """
+    members: dict[int, list[int]] = {}
+    for row in labelled.tolist():
+        members.setdefault(int(groups[row]), []).append(row)
+    every, kept, drawn = [*members.values()], Counter(labels[labelled].tolist()), list[int]()
+    for at in generator.permutation(len(members)).tolist():
+        rows = every[at]
+        counts = Counter(labels[rows].tolist())
+        gain = sum(min(count, max(left[label], 0)) for label, count in counts.items())
+        fits = gain > 0 and 2 * gain >= len(rows) and len(drawn) + len(rows) <= MOST_HELD_OUT
+        if fits and among[rows].all() and all(kept[label] > count for label, count in counts.items()):
+            drawn += rows
+            kept -= counts
+            for label, count in counts.items():
+                left[label] -= count
+    return drawn
 
 
 def _shares(count: int, sizes: Sequence[int]) -> list[int]:

@@ -15,16 +15,21 @@ from sortal.clustering.tsne import mapper
 from sortal.config import Discovery, Reading, Rounds, describe, from_keywords, load_method, load_named_backbone
 from sortal.discovery import defaults
 from sortal.discovery.config_files import settings_in
-from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, check_output_folder, check_sortable, prepare
+from sortal.discovery.job import Job, Source, check_sortable, prepare
 from sortal.discovery.reviewing.advice import compare
+from sortal.discovery.run_places import ANOTHER_FOLDER, check_output_folder
 from sortal.discovery.sampling import check_room, learned_part
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.discovery.streaming import sort_rest
 from sortal.discovery.symptoms import symptoms
 from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored, contradictory
+from sortal.images.reading import PerImage
 from sortal.images.store.pixel_store import PixelStore
+from sortal.images.vector_sets import feature_notes, features_in_memory
+from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
+from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.reviews.carrying import reviewed_run
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run
@@ -37,9 +42,11 @@ from sortal.web.report import report
 
 
 def discover(
-    images: Source,
+    images: Source | None = None,
     *,
-    labels: str | os.PathLike[str] | None = None,
+    features: Any = None,
+    files: PerImage | None = None,
+    labels: str | os.PathLike[str] | PerImage | None = None,
     out: str | os.PathLike[str] | None = None,
     config: str | os.PathLike[str] | None = None,
     force: bool = False,
@@ -51,13 +58,14 @@ def discover(
     """Sort images into known and newly discovered categories, each with a confidence, and write a report.
 
     `images` is a folder, several folders, a list of files or an ImageSet; or a run, whose images are sorted again.
-    `labels` is a table of labels for folders. The run is written to the folder `out`, by default IMAGES-run in the
-    current folder. Calling it again resumes an interrupted run, or recomputes whatever other settings change: settings
-    that are not given come from the run in `out`, and images that were added to it take part. `force` overwrites that
-    run, whatever it is of, and takes nothing from it. `config` is a file of settings: the run.json of a run, which
-    repeats it, or TOML. `watch_truth` writes the accuracy of each epoch by the truth, where it is known, to
-    watched.jsonl, which nothing else reads. `progress` shows what is being done, and `runtime` has the device
-    and the processes that read images.
+    `labels` is a table of labels for folders. `features` are sorted instead of images: a file of vectors, or an array
+    (n, d) with lists of names (`files`) and `labels`; `images` is then the folder of their pictures, if any. The run is
+    written to the folder `out`, by default IMAGES-run in the current folder. Calling it again resumes an interrupted
+    run, or recomputes whatever other settings change: settings that are not given come from the run in `out`, and
+    images that were added to it take part. `force` overwrites that run, whatever it is of, and takes nothing from it.
+    `config` is a file of settings: the run.json of a run, which repeats it, or TOML. `watch_truth` writes the accuracy
+    of each epoch by the truth, where it is known, to watched.jsonl, which nothing else reads. `progress` shows what is
+    being done, and `runtime` has the device and the processes that read images.
 
         run = sortal.discover("photos", labels="labels.csv", k=40)
 
@@ -73,9 +81,25 @@ def discover(
         found = settings_in(config, {*settings, *(["labels"] if labels is not None else [])})
         labels, settings = found.pop("labels", labels), {**found, **settings}
     how, reading = from_keywords(settings, Discovery, Reading)
+    if features is not None and not isinstance(features, str | os.PathLike):
+        images, labels, features = features_in_memory(features, files=files, labels=labels, reading=reading), None, None
+        reading = Reading()
+    elif files is not None or not isinstance(labels, str | os.PathLike | None):
+        raise InputError("files and lists of labels go with an array of features. Pass a table of labels otherwise.")
+    elif images is None and features is None:
+        raise InputError("images or features are required: a folder, or a file or an array of vectors.")
     with shown(runtime, wanted=progress) as runtime:
         job = prepare(
-            images, labels, out, how, reading, given=settings, runtime=runtime, force=force, watch_truth=watch_truth
+            images,
+            labels,
+            out,
+            how,
+            reading,
+            given=settings,
+            runtime=runtime,
+            force=force,
+            watch_truth=watch_truth,
+            features=features,
         )
         if job.retraining:
             job.runtime.note(job.retraining)
@@ -93,8 +117,7 @@ def carry_out(job: Job) -> Run:
     settings, processes = job.settings, job.processes
     start(job.device)
     job.runtime.progress("Loading the network", 0, 0)
-    given: Any = {"weights": settings.weights, "trained": job.trained, "seed": settings.seed}
-    backbone = processes.in_turn(lambda: load_backbone(settings.backbone, **given))
+    backbone = processes.in_turn(lambda: backbone_of(job))
     with lock_folder(job.place if processes.is_first else None):
         processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:
@@ -130,9 +153,19 @@ def carry_out(job: Job) -> Run:
     return run
 
 
+def backbone_of(job: Job) -> Backbone:
+    """Load the network of a job; for feature vectors, only a head."""
+    settings, features = job.settings, job.images.features
+    if features is not None:
+        return VectorBackbone(features.shape[1], seed=settings.seed)
+    return load_backbone(settings.backbone, weights=settings.weights, trained=job.trained, seed=settings.seed)
+
+
 def _check_unchanged(job: Job) -> None:
     """Refuse a job whose run or folder another process changed before this one held the lock."""
-    if check_output_folder(job.place, job.origin.folders, job.origin.folder is None, job.force) != job.earlier.facts:
+    origin = job.origin
+    is_array = origin.folder is None
+    if check_output_folder(job.place, origin.folders, is_array, job.force, origin.features) != job.earlier.facts:
         raise InputError(
             f"The run in {str(job.place)!r} was changed by another process meanwhile. Repeat the command to sort "
             "with that change."
@@ -167,6 +200,10 @@ def stages_of(job: Job) -> tuple[str, ...]:
 def _check(job: Job, pixels: PixelStore, stages: Stages, runtime: Runtime) -> bool:
     """Note what is unusual about the images; return whether most of them are tiny. No file is opened."""
     images = job.images
+    if images.features is not None:
+        for text in feature_notes(images):
+            stages.note(text)
+        return False
     counts_once = isinstance(job.recipe.losses, Rounds)  # and says itself which are near-duplicates
     key = cache.key(
         "check", counts_once, images.files, images.labels.tolist(), images.classes, cache.hashed(pixels.digests)

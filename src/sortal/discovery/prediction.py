@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.clustering.tsne import mapper
-from sortal.config import load_named_backbone
+from sortal.config import Reading, load_named_backbone
 from sortal.discovery import results
+from sortal.discovery.given_features import FeatureFile, feature_file
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import folders_in
 from sortal.discovery.reviewing.advice import compare
@@ -21,9 +22,13 @@ from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.folders import common_folder
+from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
-from sortal.images.reading import read_images
+from sortal.images.reading import PerImage, read_images
 from sortal.images.store.packing import Settings, pack, select_readable
+from sortal.images.store.pictures import store_pictures
+from sortal.images.store.vectors import digests_of
+from sortal.images.vector_sets import features_in_memory, read_features
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.reviews.loading import load_run, locked_run, save_run
@@ -77,8 +82,10 @@ class Prediction:
 
 def predict(
     run: Run | str | os.PathLike[str],
-    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     *,
+    features: Any = None,
+    files: PerImage | None = None,
     update: bool = False,
     max_pixels: int | None = None,
     backbone: Any = None,
@@ -89,6 +96,8 @@ def predict(
 
     `run`: the run, or its folder.
     `images`: a folder, several folders or a list of files. Names of folders in them have no meaning.
+    `features`: for a run of feature vectors, a file of more of them, or an array (n, d) with names in `files`; `images`
+        is then the folder of their pictures, if there are any.
     `update`: add the images to the run. Categories keep their ids, their centres move, and images far from every centre
         are grouped as candidates for new categories. Images that the run already contains are not added again.
     `max_pixels`: leave out images with more pixels; by default as in the run.
@@ -104,24 +113,56 @@ def predict(
         load_named_backbone(backbone)
     with shown(runtime, wanted=progress) as runtime:
         found = run if isinstance(run, Run) else load_run(run)
-        return _predict(found, images, update, max_pixels, runtime)
+        read, file = read_more(found, images, features, files)
+        return _predict(found, images, read, file, update, max_pixels, runtime)
+
+
+def read_more(
+    found: Run,
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    features: Any = None,
+    files: PerImage | None = None,
+) -> tuple[ImageSet, FeatureFile | None]:
+    """Read what is to be sorted: images, or feature vectors as those that the run was made of, without labels."""
+    if (features is None) != (found.facts.features is None):
+        of, needed = ("feature vectors", "features") if features is None else ("images", "images")
+        raise InputError(f"The run was made of {of}, so {needed} must be given to sort more of them.")
+    if features is None:
+        if images is None:
+            raise InputError("images are required: a folder, several, or a list of files.")
+        return read_images(images, folders="ignore", need_labels=False), None
+    file = feature_file(images, features) if isinstance(features, str | os.PathLike) else None
+    if file is None:
+        read = features_in_memory(features, files=files)
+    else:
+        read = read_features(Path(file.path), folder=Path(file.folder), reading=Reading(placeholders="unlabelled"))
+    width, own = found.facts.backbone.width, 0 if read.features is None else read.features.shape[1]
+    if own != width:
+        raise InputError(f"The features must have {width:,} dimensions, as those of the run have, got {own:,}.")
+    return read.without_labels(range(len(read))), file
 
 
 def _predict(
     found: Run,
-    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    read: ImageSet,
+    file: FeatureFile | None,
     update: bool,
     max_pixels: int | None,
     runtime: Runtime,
 ) -> Prediction:
-    read = read_images(images, folders="ignore", need_labels=False)
     with locked_run(found.folder) if update else nullcontext(found) as found:
         if update:
             found.paths()  # raises where the images have no files, which the report needs
         facts = found.facts
         limit = facts.settings.max_pixels if max_pixels is None else max_pixels
         settings = Settings.of(facts.backbone, limit)
-        store = pack(read, found.cache / "pixels", settings=settings, runtime=runtime)
+        place = found.cache / "pixels"
+        if read.features is None:
+            store = pack(read, place, settings=settings, runtime=runtime)
+        else:
+            shown = read if update else replace(read, paths=("",) * len(read))
+            store = store_pictures(shown, digests_of(read.features), place, settings=settings, runtime=runtime)
         quarantine = store.quarantine
         read, store = select_readable(read, store)
         backbone, precision = load_backbone(str(found.folder / f"{MODEL}.json")), found.facts.precision
@@ -138,12 +179,16 @@ def _predict(
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
         if not fresh.all():
             runtime.note(f"The run already contains {int((~fresh).sum()):,} of these images; no image is added twice.")
-        where = common_folder(folders) if (folders := folders_in(images)) else os.getcwd()
+        folders = () if images is None or read.features is not None else folders_in(images)
+        where = common_folder(folders) if folders else os.getcwd() if file is None else file.folder
+        vectors = None if read.features is None else "" if file is None else file.path
         source = results.source_of(read.select(fresh), where)
         if limit > facts.settings.max_pixels:  # so that whatever reads the run again finds what was added
             found = replace(found, facts=replace(facts, settings=replace(facts.settings, max_pixels=limit)))
         options = [] if max_pixels is None else ["--max-pixels", str(max_pixels)]
-        updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, runtime, options=options)
+        updated = add_images(
+            found, new.select(fresh), x[fresh], source, quarantine, runtime, options=options, vectors=vectors
+        )
         return Prediction(run=updated, assignments=new, quarantine=quarantine, added=int(fresh.sum()))
 
 
@@ -156,10 +201,11 @@ def add_images(
     runtime: Runtime,
     *,
     options: Sequence[str] = (),
+    vectors: str | None = None,
 ) -> Run:
     """Add images to a run and save it; a centre is the mean of the images that made it and the sure new ones.
 
-    `options` are those of the command that repeats this.
+    `options` are those of the command that repeats this; `vectors` is the file of feature vectors.
     """
     before = np.array([category.weight for category in found.categories], dtype=np.int64)
     sure = ~np.isin(new.status, DOUBTFUL_STATUSES)
@@ -168,12 +214,13 @@ def add_images(
     features = np.concatenate([np.asarray(found.features), x])
     assignments, facts = found.assignments.joined(new), found.facts
     folder = source.folder or ""
-    command = shlex.join(["sortal", "predict", str(found.folder), folder, "--update", *options])
+    given = [] if vectors is None else ["--features", vectors]
+    command = shlex.join(["sortal", "predict", str(found.folder), folder, *given, "--update", *options])
     facts = replace(
         facts,
         command=f"{facts.command}\n{command}",
         images=(*facts.images, source),
-        updates=(*facts.updates, Update(folder=folder, images=len(new), finished=results.now())),
+        updates=(*facts.updates, Update(folder=folder, images=len(new), finished=results.now(), features=vectors)),
     )
     categories = [replace(each, weight=w) for each, w in zip(found.categories, weights.tolist(), strict=True)]
     updated = results.with_images(

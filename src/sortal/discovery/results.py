@@ -44,6 +44,7 @@ class Clusters:
     overlap: Floats | None = None  # (k,) with clusters of other training runs, where there were any
     apart: Floats  # (m,) how far each is from similar ones
     moments: Moments
+    groups: NDArray[np.int64]  # (m,) what is held out together
 
 
 def gather(
@@ -75,6 +76,7 @@ def gather(
         clusters.of,
         held_out=moments.any(held),
         truth=own[moments.first],
+        groups=clusters.groups,
         unsure_below=job.settings.unsure_below,
         agreement=clusters.agreement,
         overlap=clusters.overlap,
@@ -146,6 +148,7 @@ def _facts(
     return RunFacts(
         images=sources_of(job, images),
         folders=origin.folders,
+        features=origin.features,
         labels=origin.labels,
         reading=origin.reading,
         settings=job.settings,

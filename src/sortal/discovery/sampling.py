@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.discovery.job import ANOTHER_FOLDER, Job, check_sortable
+from sortal.discovery.job import Job, check_sortable
+from sortal.discovery.run_places import ANOTHER_FOLDER
 from sortal.errors import InputError, NoSpaceError, Remedy
 from sortal.images.image_set import ImageSet
 from sortal.images.store.index import bytes_of

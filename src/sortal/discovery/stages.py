@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -29,7 +30,9 @@ from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
 from sortal.images.review_states import SETTLED, ReviewState
 from sortal.images.store.packing import Settings, pack, select_readable
+from sortal.images.store.pictures import store_pictures
 from sortal.images.store.pixel_store import PixelStore
+from sortal.images.store.vectors import digests_of
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.checkpoint import content_order, run_key
 from sortal.learning.features import extract
@@ -93,8 +96,10 @@ class SortingResult:
 def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
     """Store the pixels of all images, each of which is read once; the rows are those of the job's images."""
     settings = Settings.of(backbone.spec, job.settings.max_pixels)
+    place, features = job.cache / "pixels", job.images.features
     with stages.stage("pixels", "Reading images") as runtime:
-        return pack(job.images, job.cache / "pixels", settings=settings, team=job.processes, runtime=runtime)
+        store = pack if features is None else partial(store_pictures, contents=digests_of(features))
+        return store(job.images, folder=place, settings=settings, team=job.processes, runtime=runtime)
 
 
 def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> SortingResult | None:
@@ -144,6 +149,7 @@ class _Inputs:
     images: ImageSet  # to be sorted
     store: PixelStore  # with their pixels
     moments: Moments  # of these images
+    together: Moments  # the same, or given groups that hold several classes, which are never split
     order: NDArray[np.int64]  # (m,) of moments, by content
     held: NDArray[np.bool_]  # (n,) those whose labels are held out for calibration
     settled: NDArray[np.bool_]  # (n,) those that people have decided on
@@ -160,12 +166,14 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
     moments = find_moments(job, images, store, stages.runtime)
-    if moments.any_burst:
-        stages.note(f"{describe_bursts(moments)}.")
+    together = moments.joined(Moments.grouped(images.groups))
+    if together.any_burst:
+        stages.note(describe_bursts(moments, images))
     of, rows, by_content = moments.of, moments.first, content_order(images, store)
     order = moments.in_order(by_content)
     labelled = replace(images, labels=moments.labels(images.labels)[of]).select(rows)
-    held = held_out(labelled, order, job.settings, ~moments.any(talked_about[to_sort]))[of] & images.labelled
+    among = ~moments.any(talked_about[to_sort])
+    held = held_out(labelled, order, job.settings, among, together.of[rows])[of] & images.labelled
     aside = set_aside(images, confirmed[to_sort], by_content, job.settings.seed)
     labels = moments.labels(np.where(held | aside, -1, images.labels))
     shown = replace(without_truth(images), labels=labels[of])
@@ -179,6 +187,7 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
         images=images,
         store=store,
         moments=moments,
+        together=together,
         order=order,
         held=held,
         counted=shown.select(rows),
@@ -196,10 +205,9 @@ def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, P
         stages.note(f"{plural(len(pixels.quarantine), 'file')} could not be read and will be left out.")
         to_sort = images.select(~images.validation)
         check_sortable(to_sort, job.settings)
-        lost = set(range(len(images.classes))) - set(to_sort.labels.tolist())
+        lost = [name for number, name in enumerate(images.classes) if number not in to_sort.labels]
         if lost:
-            names = listing([images.classes[i] for i in sorted(lost)])
-            stages.note(f"These known classes have no labelled image left: {names}.")
+            stages.note(f"These known classes have no labelled image left: {listing(lost)}.")
     return images, store
 
 
@@ -228,8 +236,8 @@ def _without_doubtful(
 
     Only Sortal's own method leaves them out; the others learn as published.
     """
-    labels, moments = inputs.images.labels, inputs.moments
-    copies = moments.of if moments.any_burst else np.unique(inputs.store.digests, return_inverse=True)[1]
+    labels, moments, grouped = inputs.images.labels, inputs.moments, inputs.together
+    copies = grouped.of if grouped.any_burst else np.unique(inputs.store.digests, return_inverse=True)[1]
     if len(inputs.images.known) < 2:
         return inputs, Doubts.none(len(labels))
     x = features(runtime)
@@ -321,13 +329,13 @@ def _clusters(
         of, centres = cluster(job, rows, shown, k.k, learned.head)
     runtime.progress("Clustering", 1, times)
     by_kmeans = learned.head is None and job.recipe.clustering != "own"
-    agreement = repeat(job, rows, shown, inputs.order, of, k.k) if by_kmeans else None
+    groups = inputs.together.of[moments.first]
+    agreement = repeat(job, rows, shown, inputs.order, of, k.k, groups) if by_kmeans else None
     others = []
     for done, each in enumerate(learned.earlier, start=2):
         runtime.progress("Clustering", done, times)
         others.append(fit(job, rows_of(job, each), shown.labels, k.k).clusters)
-    free = shown.unlabelled
-    overlap = overlaps(of[free], [each[free] for each in others], k.k) if others else None
+    overlap = overlaps(of[shown.unlabelled], [each[shown.unlabelled] for each in others], k.k) if others else None
     return Clusters(
         of=of,
         centres=centres,
@@ -336,6 +344,7 @@ def _clusters(
         agreement=agreement,
         overlap=overlap,
         moments=moments,
+        groups=groups,
         apart=apartness(rows.x, job.processes),
     )
 
@@ -377,9 +386,8 @@ def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str
 
 def _watched(job: Job) -> Path:
     """Return the file of what is watched while a job learns."""
-    return (
-        own_folder(job.place) / CACHE / "watched" / f"{cache.key('watched', asdict(job.recipe), job.settings.k)}.jsonl"
-    )
+    key = cache.key("watched", asdict(job.recipe), job.settings.k)
+    return own_folder(job.place) / CACHE / "watched" / f"{key}.jsonl"
 
 
 def _untrained(job: Job, backbone: Backbone) -> Path:

@@ -4,13 +4,14 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import monotonic
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sortal.config import Rounds
+from sortal.config import Precision, Rounds
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import Job
 from sortal.discovery.results import named_at_source, sources_of, with_images
@@ -24,9 +25,11 @@ from sortal.images.moments import Moments
 from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index, Stamp, stamp_of
 from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pictures import store_pictures
 from sortal.images.store.pixel_store import PixelStore, open_store
+from sortal.images.store.vectors import digests_of
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache
+from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache, extract
 from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, contents_of, unassigned
@@ -106,6 +109,9 @@ def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> Pi
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
         rows = [row for card in cards for row in (*card.typical, *card.doubtful)]
         shown = np.isin(np.arange(len(images)), [*rows, *summary.farthest(run)])
+    if facts.features is not None:
+        paths = tuple(path if at else "" for path, at in zip(images.paths, shown.tolist(), strict=True))
+        return store_pictures(replace(images, paths=paths), contents, folder, settings=settings, runtime=runtime)
     now = pack(images.select(shown), folder, settings=settings, runtime=runtime)
     differ = np.flatnonzero(shown)[now.digests != contents[shown]].tolist()
     if differ:
@@ -119,7 +125,7 @@ def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> Pi
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Rest:
+class StreamedRows:
     """Images that were read: which of them could be, and the contents and features of those."""
 
     readable: NDArray[np.bool_]  # (n,)
@@ -128,22 +134,42 @@ class _Rest:
     quarantine: tuple[Quarantined, ...]
 
 
-def _read(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> _Rest:
+def _read(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> StreamedRows:
     """Compute the features of images, or take them from the cache."""
+    if images.features is not None:
+        return _given(job, images, backbone, runtime)
     settings = Settings.of(backbone.spec, job.settings.max_pixels)
-    compute = choose_compute(job.device, precision=job.recipe.training.precision, compiled=False, worthwhile=False)
-    encoder = FrozenEncoder(backbone.to(job.device), compute, whole=True)
-    features = FeatureCache(job.cache / "features", backbone, compute.bf16, settings.key)
-    stream = _Stream(encoder, features, Index(job.cache / "streamed" / settings.key))
+    return read_once(images, backbone.to(job.device), job.cache, settings, job.recipe.training.precision, runtime)
+
+
+def read_once(
+    images: ImageSet, backbone: Backbone, cache: Path, settings: Settings, precision: Precision, runtime: Runtime
+) -> StreamedRows:
+    """Compute the features of images without storing their pixels; what is in the cache is not computed again."""
+    compute = choose_compute(backbone.device, precision=precision, compiled=False, worthwhile=False)
+    encoder = FrozenEncoder(backbone, compute, whole=True)
+    features = FeatureCache(cache / "features", backbone, compute.bf16, settings.key)
+    stream = _Stream(encoder, features, Index(cache / "streamed" / settings.key))
     contents = stream.run(images, settings, runtime)
     failures = [stream.failures.get(row) or stream.failed.get(each) for row, each in enumerate(contents)]
     readable = np.array([failure is None for failure in failures], dtype=bool)
     digests = np.array(contents, dtype=f"S{DIGEST_SIZE}")[readable]
-    x = features.load(digests, scratch((len(digests), backbone.spec.width), job.cache))
+    x = features.load(digests, scratch((len(digests), backbone.spec.width), cache))
     for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)):
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
     bad = [Quarantined(file, *why) for file, why in zip(images.files, failures, strict=True) if why is not None]
-    return _Rest(readable=readable, contents=digests, x=x, quarantine=tuple(bad))
+    return StreamedRows(readable=readable, contents=digests, x=x, quarantine=tuple(bad))
+
+
+def _given(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> StreamedRows:
+    """Apply the head to feature vectors."""
+    assert images.features is not None
+    n, contents = len(images), digests_of(images.features)
+    bare = replace(images, paths=("",) * n)  # no picture is needed
+    settings = Settings.of(backbone.spec)
+    store = store_pictures(bare, contents, job.cache / "pixels", settings=settings, runtime=runtime)
+    x = extract(backbone, store, normalise=True, folder=job.cache, processes=job.processes, runtime=runtime)
+    return StreamedRows(readable=np.ones(n, dtype=bool), contents=contents, x=x, quarantine=())
 
 
 class _Stream:
@@ -246,7 +272,7 @@ def _with_copies(a: Assignments) -> Assignments:
 
 
 def _without_contradictions(
-    job: Job, rows: NDArray[np.int64], run: Run, images: ImageSet, read: _Rest, stages: Stages
+    job: Job, rows: NDArray[np.int64], run: Run, images: ImageSet, read: StreamedRows, stages: Stages
 ) -> tuple[ImageSet, Assignments]:
     """Return the other images, and assignments of those that were learned on, without contradictory labels.
 
@@ -283,7 +309,9 @@ def _predicted(run: Run, rows: Sequence[int]) -> Assignments:
     return replace(blank, category_id=category)
 
 
-def _assigned(job: Job, run: Run, a: Assignments, images: ImageSet, read: _Rest) -> tuple[Assignments, list[str]]:
+def _assigned(
+    job: Job, run: Run, a: Assignments, images: ImageSet, read: StreamedRows
+) -> tuple[Assignments, list[str]]:
     """Sort readable images into the categories of a run; also return classes of labels that it has no category for.
 
     `a` has those that were learned on. A labelled image, or one that a review has settled, is in its class; a copy of

@@ -16,6 +16,7 @@ from sortal.system.regular_files import special
 EXPORT_FORMATS: dict[str, ExportFormat] = {
     "csv": ExportFormat(write=table.csv, extension=".csv"),
     "parquet": ExportFormat(write=table.parquet, extension=".parquet"),
+    "embeddings": ExportFormat(write=table.embeddings, extension=".parquet"),
     "folders": ExportFormat(write=image_formats.by_category, needs_files=True, holds_images=True),
     "imagefolder": ExportFormat(write=image_formats.imagefolder, needs_files=True, holds_images=True),
     "coco": ExportFormat(write=coco.write, extension=".json", needs_files=True),
@@ -48,7 +49,7 @@ def export(
     """Write a run in the format of another tool. Images are never moved or changed.
 
     `run`: the run, or its folder.
-    `format`: "csv", "parquet", "folders", "imagefolder", "coco", "fiftyone" or "labelstudio".
+    `format`: "csv", "parquet", "embeddings", "folders", "imagefolder", "coco", "fiftyone" or "labelstudio".
     `out`: the new file or folder, by default RUN.csv, RUN.parquet or RUN-FORMAT in the current folder.
     `how`: "hardlink", "symlink" or "copy", how images get into formats that hold them.
     `force`: replace a file, or a folder that an earlier export wrote.
@@ -70,7 +71,7 @@ def export(
         run.paths()  # raises if the images have no files
     if kind := special(out):  # before links are resolved, as the end of standard input is no path
         raise InputError(f"Cannot write the export {os.fspath(out)!r}: it is {kind}. Choose another place.")
-    rows = rows_of(run)
+    rows = rows_of(run, absolute_paths=absolute_paths)
     with output.open_output(Path(os.path.realpath(out)), run, rows, format, chosen, force=force) as place:
         request = Request(
             run=run,

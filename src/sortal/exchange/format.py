@@ -4,15 +4,19 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from sortal.exchange.naming import folder_names, shared_names
+import numpy as np
+
+from sortal.exchange.naming import folder_names, shared_names, shared_text
+from sortal.images.columns import GROUP, is_missing
 from sortal.images.exported import ExportedRow
 from sortal.images.originals import ChangedError, Originals, indexes_below
 from sortal.images.review_states import ReviewState, words_of
-from sortal.runs.run import Run
+from sortal.runs.run import Assignments, Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 
@@ -34,9 +38,9 @@ class Request:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The columns that say where an image is: in which of several folders, and its path if that is wanted."""
-        several = len(self.run.facts.images) > 1
-        return (*["image_folder"] * several, *["path"] * self.absolute_paths)
+        """The columns that say where an image belongs: in which of several folders and groups, its path if wanted."""
+        several, grouped = len(self.run.facts.images) > 1, any(row.group for row in self.rows)
+        return (*["image_folder"] * several, *["path"] * self.absolute_paths, *[GROUP] * grouped)
 
 
 class LeftOut(NamedTuple):
@@ -56,7 +60,7 @@ class ExportFormat:
     holds_images: bool = False
 
 
-def rows_of(run: Run) -> tuple[ExportedRow, ...]:
+def rows_of(run: Run, *, absolute_paths: bool = False) -> tuple[ExportedRow, ...]:
     """Return one row per image, in the order of the run."""
     a, names = run.assignments, run.names
     ids, reviewed = a.category_id.tolist(), words_of(a.reviewed)
@@ -71,7 +75,34 @@ def rows_of(run: Run) -> tuple[ExportedRow, ...]:
     where = shared_names(run), [folders[each] for each in at], paths_of(run)
     truth = [each or "" for each in a.truth]
     columns = *where, called, ids, a.status.tolist(), confidence, reviewed, labels, truth
-    return tuple(ExportedRow(*row) for row in zip(*columns, called, a.contents, strict=True))
+    own = _own_cells(run, absolute_paths)
+    return tuple(ExportedRow(*row) for row in zip(*columns, called, a.contents, group_names(a), own, strict=True))
+
+
+def _own_cells(run: Run, absolute_paths: bool) -> list[dict[str, str | Decimal | None]]:
+    """Return the cells of the user's columns by name, without the places of the images on this computer."""
+    own = [each for each in run.assignments.columns.each if each.name != GROUP]
+
+    def shared(cell: str | Decimal | None) -> str | Decimal | None:
+        if absolute_paths or not isinstance(cell, str) or not ("/" in cell or "\\" in cell):
+            return cell
+        return shared_text(cell, run.facts)
+
+    names = [each.name for each in own]
+    if not own:
+        return [{}] * len(run.assignments)
+    cells = zip(*(map(shared, each.typed()) for each in own), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in cells]
+
+
+def group_names(a: Assignments) -> list[str]:
+    """Return the group of each image: the given one, or a number that near-duplicates share; empty without either."""
+    given = a.columns.get(GROUP)
+    cells = ["" if given is None or is_missing(cell) else cell for cell in (given.cells if given else [""] * len(a))]
+    sizes = np.bincount(a.group)
+    found = {group: cell for group, cell in zip(a.group.tolist(), cells, strict=True) if cell}
+    alike = (found.get(group, f"near-duplicates {group + 1}" if sizes[group] > 1 else "") for group in a.group.tolist())
+    return [own or other for own, other in zip(cells, alike, strict=True)]
 
 
 def paths_of(run: Run) -> list[str]:
@@ -83,7 +114,8 @@ def paths_of(run: Run) -> list[str]:
 
 def originals_of(run: Run) -> Originals:
     """Return the files of a run; its cache knows when they were read."""
-    return Originals(paths_of(run), run.assignments.contents, indexes_below(run.cache))
+    compared = run.facts.features is None
+    return Originals(paths_of(run), run.assignments.contents, indexes_below(run.cache), compared=compared)
 
 
 def visit(request: Request, use: Callable[[int], T | None]) -> tuple[list[tuple[ExportedRow, T]], LeftOut]:

@@ -45,7 +45,9 @@ def by_category(request: Request) -> LeftOut:
         return f"{folder}/{files.setdefault(folder, UniqueNames()).file(row.file_name)}"
 
     placed, left = _place(request, path)
-    columns = record_columns([row for row, _ in placed], (*INDEX_COLUMNS, *request.places))
+    rows = [row for row, _ in placed]
+    own = [(name, [row.own[name] for row in rows]) for name in (request.rows[0].own if request.rows else ())]
+    columns = [*record_columns(rows, (*INDEX_COLUMNS, *request.places)), *own]
     write_atomically(request.out / INDEX_TABLE, table([("file_name", [path for _, path in placed]), *columns]))
     return left
 

@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape
 from sortal import __version__
 from sortal.errors import InputError, Remedy
 from sortal.exchange.format import LeftOut, Request, is_there, visit, write_json
+from sortal.images.columns import GROUP
 from sortal.images.exported import LABEL_STUDIO_DATA, ExportedRow, utf8
 from sortal.images.review_states import SEEN_WORDS
 from sortal.system.files import write_atomically
@@ -51,19 +52,21 @@ def write(request: Request) -> LeftOut:
         choices="\n".join(f'    <Choice value="{escape(e, QUOTED)}"/>' for e in choices.values())
     )
     readme = _readme(request, root, shown)
-    write_json(request.out / "tasks.json", [_task(row, root, choices[row.category_id], version) for row, _ in found])
+    data = (*LABEL_STUDIO_DATA, *(name for name in request.places if name == GROUP))
+    tasks = [_task(row, root, choices[row.category_id], version, data) for row, _ in found]
+    write_json(request.out / "tasks.json", tasks)
     write_atomically(request.out / "config.xml", config.encode())
     write_atomically(request.out / "README.txt", readme.encode())
     return left
 
 
-def _task(row: ExportedRow, root: str, choice: str, version: str) -> dict[str, Any]:
+def _task(row: ExportedRow, root: str, choice: str, version: str, data: Sequence[str]) -> dict[str, Any]:
     result = [{"from_name": "category", "to_name": "image", "type": "choices", "value": {"choices": [choice]}}]
     path = os.path.relpath(row.path, root).replace(os.sep, "/")
     task = {
         "data": {
             "image": f"/data/local-files/?d={quote(os.fsencode(path))}",
-            **row._replace(sorted_as=choice).values(LABEL_STUDIO_DATA),
+            **row._replace(sorted_as=choice).values(data),
         },
         "predictions": [{"result": result, "score": row.confidence, "model_version": version}],
     }

@@ -6,18 +6,23 @@ What a person has labelled, decided or edited is a label; what the run has guess
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from sortal.config import FoldersMean
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.class_names import as_name
+from sortal.images.columns import GROUP
 from sortal.images.review_states import SEEN_WORDS, SETTLED_WORDS
 from sortal.system.regular_files import read_json
 from sortal.system.text import plural
 
 # Columns
+
+LARGEST_WHOLE = 2**53  # up to which JSON readers keep whole numbers
 
 
 class ExportedRow(NamedTuple):
@@ -35,6 +40,8 @@ class ExportedRow(NamedTuple):
     truth: str  # empty if it is not known
     sorted_as: str  # the category again, by which an edited one is recognised when the table is read
     content: str
+    group: str = ""  # that the user gave, or of near-duplicates; empty without one
+    own: Mapping[str, str | Decimal | None] = MappingProxyType({})  # cells of the user's columns, by name
 
     @property
     def source(self) -> str:
@@ -42,9 +49,9 @@ class ExportedRow(NamedTuple):
         return self.file_name
 
     def values(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the values of columns, text in UTF-8."""
-        cells = ((name, getattr(self, name)) for name in names)
-        return {name: utf8(cell) if isinstance(cell, str) else cell for name, cell in cells}
+        """Return the values of columns, then of the user's own, as JSON has them, text in UTF-8."""
+        cells = [*((name, getattr(self, name)) for name in names), *self.own.items()]
+        return {utf8(name): _as_json(cell) for name, cell in cells}
 
 
 # Columns of other exports, to which those that say where an image is are added: `image_folder` and `path`.
@@ -56,11 +63,22 @@ LABEL_STUDIO_DATA = ("file_name", *STATE_COLUMNS)
 EXPORTED = ("file_name", "category", "category_id", "status", "reviewed", "label")
 PREDICTED = ("file_name", "category", "category_id", "status")
 READ = (*EXPORTED, "truth", "sorted_as", "image_folder", "source", "content")  # columns that reading needs
+# Names of columns in any table of Sortal, and of what other tools take for something else, which no other column has.
+RESERVED = frozenset(
+    {*ExportedRow._fields, *INDEX_COLUMNS, "image", "split", "id", "annotator", "folder", "apart", "doubt", "suggested"}
+    | {"suggested_id", "distance", "next_category", "next_category_id", "next_distance"}
+) - {GROUP, "own"}
 
 
 def utf8(text: str) -> str:
     """Escape the bytes of a file or class name that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _as_json(cell: Any) -> Any:
+    if isinstance(cell, Decimal):
+        return int(cell) if cell == cell.to_integral_value() and abs(cell) < LARGEST_WHOLE else float(cell)
+    return utf8(cell) if isinstance(cell, str) else cell
 
 
 def is_exported(header: Sequence[str]) -> bool:

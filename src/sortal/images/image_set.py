@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
 from sortal.images.class_names import in_order
+from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.system.text import plural
 from sortal.system.workers import PathOrPixels
 
@@ -24,14 +25,16 @@ class ImageSet:
     and `validation` (D_V: labelled, of known classes, not trained on).
 
     `files`: names as the user wrote them; below a folder, relative to it with "/".
-    `paths`: paths to open; empty if the images are rows of an archive.
+    `paths`: paths to open; empty if the images are rows of an archive, "" for a feature vector without a picture.
     `pixels`: (n, height, width, 3), if the images are rows of an archive.
+    `features`: (n, d), if feature vectors are sorted instead of images, which then are only looked at.
     `labels`: (n,) numbers of `classes`; −1 is unlabelled.
     `classes`: names of the known classes, those with a label.
     `truth`: (n,) numbers of `classes + new_classes`, −1 if unknown; for evaluation only.
     `new_classes`: names of classes that occur only in the truth.
     `validation`: (n,) mask.
     `ignored`: files in the folder without the extension of an image.
+    `columns`: what else a table says of the images; a column `group` says which of them belong together.
 
     >>> images = sortal.read_images("photos")  # doctest: +SKIP
     >>> images.select(images.labelled).files  # doctest: +SKIP
@@ -40,12 +43,14 @@ class ImageSet:
     files: tuple[str, ...]
     paths: tuple[str, ...]
     pixels: NDArray[np.uint8] | None = None
+    features: NDArray[np.float32] | None = None
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     truth: NDArray[np.int64]
     new_classes: tuple[str, ...] = ()
     validation: NDArray[np.bool_]
     ignored: tuple[str, ...] = ()
+    columns: Columns = NO_COLUMNS
 
     def __post_init__(self) -> None:
         for name in ("labels", "truth", "validation"):
@@ -53,12 +58,15 @@ class ImageSet:
             array.flags.writeable = False
             object.__setattr__(self, name, array)
             assert array.shape == (len(self),), name
-        if self.pixels is not None:
-            pixels = self.pixels.view()  # not a copy: an archive may be large
-            pixels.flags.writeable = False
-            object.__setattr__(self, "pixels", pixels)
-        assert len(self.paths) == len(self) if self.pixels is None else len(self.pixels) == len(self)
+        for name in ("pixels", "features"):
+            if (given := getattr(self, name)) is not None:
+                array = given.view()  # not a copy: an archive may be large
+                array.flags.writeable = False
+                object.__setattr__(self, name, array)
+                assert len(array) == len(self), name
+        assert self.pixels is not None or len(self.paths) == len(self)
         assert not (self.validation & (self.labels < 0)).any()
+        assert all(len(column.cells) == len(self) for column in self.columns.each)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -76,6 +84,11 @@ class ImageSet:
         """The numbers of the classes that have a labelled image, ascending."""
         return np.unique(self.labels[self.labelled])
 
+    @cached_property
+    def groups(self) -> NDArray[np.int64]:
+        """The number (n,) of the group of each image; an image without one has a number of its own."""
+        return self.columns.groups(len(self))
+
     def source(self, row: int) -> PathOrPixels:
         """Return what the decoder reads for image number `row`."""
         return self.paths[row] if self.pixels is None else self.pixels[row]
@@ -91,9 +104,11 @@ class ImageSet:
             files=tuple(compress(self.files, rows)),
             paths=tuple(compress(self.paths, rows)),
             pixels=None if self.pixels is None else self.pixels[rows],
+            features=None if self.features is None else self.features[rows],
             labels=self.labels[rows],
             truth=self.truth[rows],
             validation=self.validation[rows],
+            columns=self.columns.take(np.flatnonzero(rows).tolist()),
         )
 
     def without_labels(self, rows: Sequence[int]) -> "ImageSet":
@@ -147,7 +162,7 @@ class ImageSet:
         return replace(self, validation=validation)
 
     def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame with the columns file_name, label, truth and split, one row per image."""
+        """Return a pandas.DataFrame with file_name, label, truth and split, then other columns, one row per image."""
         import pandas
 
         names = (*self._names, None)
@@ -155,7 +170,8 @@ class ImageSet:
         split = np.where(self.validation, "validation", np.where(self.unlabelled, "unlabelled", "labelled"))
         columns = {"file_name": list(self.files), "label": labels, "truth": truth}
         # Not the string type of pandas, which refuses file names that are not UTF-8.
-        return pandas.DataFrame(columns, dtype=object).assign(split=split)
+        own = {column.name: pandas.Series(column.array()) for column in self.columns.each}
+        return pandas.DataFrame(columns, dtype=object).assign(split=split, **own)
 
     def __repr__(self) -> str:
         return (
@@ -199,9 +215,11 @@ def image_set(
     truth: Sequence[str | None] | None = None,
     paths: Sequence[str] = (),
     pixels: NDArray[np.uint8] | None = None,
+    features: NDArray[np.float32] | None = None,
     validation: NDArray[np.bool_] | None = None,
     order: Sequence[str] | None = None,
     ignored: Sequence[str] = (),
+    columns: Columns = NO_COLUMNS,
 ) -> ImageSet:
     """Create an ImageSet from class names; `order` overrides the order of classes given by `in_order`.
 
@@ -224,12 +242,14 @@ def image_set(
         files=tuple(files),
         paths=tuple(paths),
         pixels=pixels,
+        features=features,
         labels=np.array([number[name] for name in labels], dtype=np.int64),
         classes=classes,
         truth=np.array([number[name] for name in known_truth], dtype=np.int64),
         new_classes=new_classes,
         validation=np.zeros(len(files), dtype=bool) if validation is None else validation,
         ignored=tuple(ignored),
+        columns=columns,
     )
 
 

@@ -1,6 +1,7 @@
 """Label tables: CSV, TSV, JSON lines or Parquet with the columns `file_name`, `label` and `truth`, a row per image.
 
-A table that Sortal exported is recognised by its columns; `exported` knows what in it is a label.
+Other columns are kept as they are. A table that Sortal exported is recognised by its columns; `exported` knows what in
+it is a label.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any, TypeAlias
 from sortal.config import ExtraColumns
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.images import exported, parquet_tables
+from sortal.images.columns import GROUP, NO_COLUMNS, Columns, unique_names
 from sortal.system import csv_tables
 from sortal.system.regular_files import read_regular
 
@@ -40,23 +42,26 @@ class LabelRows:
     label: Sequence[str | None]
     truth: Sequence[str | None] | None
     image_folder: Sequence[str] = ()  # in an exported table: ends of the paths of folders that names are relative to
+    columns: Columns = NO_COLUMNS  # all others
 
 
-def read(path: Path, *, extra_columns: ExtraColumns = "error") -> LabelRows:
+def read(path: Path, *, extra_columns: ExtraColumns = "keep") -> LabelRows:
     """Read a label table; its extension gives the format."""
     with _naming(path):
-        header, rows = _cells(path)
+        header, rows = _cells(path, others=extra_columns != "ignore")
         _check_columns(header, extra_columns)
         files, folders = _file_names(rows), list[str]()
+        columns = NO_COLUMNS if extra_columns == "ignore" else _other_columns(header, rows)
         truth = [exported.class_in(row, "truth") for row in rows] if "truth" in header else None
         if not exported.is_exported(header):
-            return LabelRows(path, files, [exported.class_in(row, "label") for row in rows], truth)
+            labels = [exported.class_in(row, "label") for row in rows]
+            return LabelRows(path, files, labels, truth, columns=columns)
         label = [each.given for each in exported.statements(rows)]
         if truth:  # what a person has decided is true, as far as anyone knows
             truth = [own or known for own, known in zip(label, truth, strict=True)]
         if "image_folder" in header:
             folders = [str(row.get("image_folder") or "") for row in rows]
-    return LabelRows(path, files, label, truth, folders)
+    return LabelRows(path, files, label, truth, folders, columns)
 
 
 def read_exported(path: Path) -> list[exported.Statement]:
@@ -84,7 +89,7 @@ def _naming(path: Path) -> Iterator[None]:
 # Errors below lack their subject.
 
 
-def _cells(path: Path) -> tuple[list[str], TableRows]:
+def _cells(path: Path, *, others: bool = False) -> tuple[list[str], TableRows]:
     """Return the names of the columns, and the rows as dictionaries."""
     if not os.path.isfile(path):
         raise InputError("is not a file." if os.path.exists(path) else "does not exist.")
@@ -93,9 +98,14 @@ def _cells(path: Path) -> tuple[list[str], TableRows]:
         kinds = "CSV (.csv), TSV (.tsv), JSON lines (.jsonl) and Parquet (.parquet)"
         raise InputError(f"must be one of {kinds}, got {kind or 'no extension'!r}. Save it as CSV in UTF-8.")
     if kind == ".parquet":
-        return parquet_tables.read(path, exported.READ, LABEL_COLUMNS[1:])
+        return parquet_tables.read(path, exported.READ, LABEL_COLUMNS[1:], others=others)
     content = _content(path)
     return _delimited(content, DELIMITERS[kind]) if kind in DELIMITERS else _json_lines(_text(content))
+
+
+def _check_once(header: Sequence[str]) -> None:
+    if twice := sorted(name for name, count in Counter(header).items() if count > 1 and name in exported.READ):
+        raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
 
 
 def _file_names(rows: TableRows) -> list[str]:
@@ -106,8 +116,6 @@ def _file_names(rows: TableRows) -> list[str]:
 
 
 def _check_columns(header: Sequence[str], extra_columns: str) -> None:
-    if twice := sorted(name for name, count in Counter(header).items() if count > 1):
-        raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
     if missing := [name for name in LABEL_COLUMNS[:2] if name not in header]:
         if exported.is_predicted(header):
             raise InputError(
@@ -117,13 +125,21 @@ def _check_columns(header: Sequence[str], extra_columns: str) -> None:
             f"must have the columns file_name and label; missing: {listing(missing)}. "
             f"Its columns are: {listing(header, show=8) or 'none'}.{_meant(header, missing)}"
         )
-    extra = [] if exported.is_exported(header) else [name for name in header if name not in LABEL_COLUMNS]
+    known = (*LABEL_COLUMNS, GROUP)
+    extra = [] if exported.is_exported(header) else [name for name in header if name not in known]
     if extra and extra_columns == "error":
         raise InputError(
-            f"must only have the columns {', '.join(LABEL_COLUMNS)}, got {len(extra):,} more: {listing(extra)}.",
+            f"must only have the columns {', '.join(known)}, got {len(extra):,} more: {listing(extra)}.",
             Remedy("rename or remove them"),
-            Remedy("ignore them", extra_columns="ignore"),
+            Remedy("keep them", extra_columns="keep"),
         )
+
+
+def _other_columns(header: Sequence[str], rows: TableRows) -> Columns:
+    """Return the columns that Sortal gives no meaning; those of an earlier export that it computed are left out."""
+    own = {*LABEL_COLUMNS} if not exported.is_exported(header) else {*exported.RESERVED}
+    names = [name for name in header if name not in own]
+    return Columns.infer(names, ([row.get(name) for row in rows] for name in names), exported.RESERVED)
 
 
 def _meant(header: Sequence[str], missing: Sequence[str]) -> str:
@@ -168,8 +184,16 @@ def _delimited(content: bytes, delimiters: str) -> tuple[list[str], TableRows]:
         raise InputError(f"{error}.") from None
     names = [name.strip() for name in header]
     if exported.is_exported(names):
-        rows = [[csv_tables.unescape_cell(cell) for cell in row] for row in rows]
-    return names, [dict(zip(names, row, strict=True)) for row in rows if any(row)]
+        names, *rows = ([csv_tables.unescape_cell(cell) for cell in row] for row in (names, *rows))
+    _check_once(names)
+    # Delimiters at the end of every line make columns without a name and without a cell.
+    filled = [at for at, name in enumerate(names) if name or any(row[at] for row in rows)]
+    for at, name in enumerate(names):
+        longest = max((len(row[at]) for row in rows), default=0) if name in exported.READ else 0
+        if longest > parquet_tables.LONGEST_CELL:
+            raise InputError(f"has a {name} of {longest:,} characters; {parquet_tables.LONGEST_CELL:,} are allowed.")
+    names = unique_names([names[at] for at in filled])
+    return names, [{name: row[at] for name, at in zip(names, filled, strict=True)} for row in rows if any(row)]
 
 
 def _json_lines(text: str) -> tuple[list[str], TableRows]:

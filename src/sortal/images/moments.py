@@ -1,10 +1,12 @@
-"""Moments: images of one moment (a burst, or copies, crops and shifts of one image) count once."""
+"""Moments: images of one moment (a burst, or copies, crops and shifts of one image) or one given group count once."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +55,24 @@ class Moments:
         np.maximum.at(found, self.of, labels)
         return found
 
-    def split_where(self, labels: NDArray[np.int64]) -> "Moments":
-        """Return the moments, with those whose images have different labels (n,) split into single images."""
+    def torn(self, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return the mask (m,) of moments whose images have different labels (n,)."""
         highest, lowest = self.labels(labels), np.full(len(self), np.iinfo(np.int64).max)
         np.minimum.at(lowest, self.of[labels >= 0], labels[labels >= 0])
-        torn = (highest > lowest)[self.of]
-        return self if not torn.any() else Moments.grouped(np.where(torn, len(self) + np.arange(len(self.of)), self.of))
+        return highest > lowest
+
+    def split_where(self, labels: NDArray[np.int64], into: "Moments | None" = None) -> "Moments":
+        """Return the moments, with those whose images have different labels (n,) split into others, or into images."""
+        torn, parts = self.torn(labels)[self.of], np.arange(len(self.of)) if into is None else into.of
+        return self if not torn.any() else Moments.grouped(np.where(torn, len(self) + parts, self.of))
+
+    def joined(self, other: "Moments") -> "Moments":
+        """Return moments that have all images of the same images in either."""
+        if not self.any_burst or not other.any_burst:
+            return other if not self.any_burst else self
+        pairs = coo_array((np.ones(len(self.of)), (self.of, other.of)), shape=(len(self), len(other)))
+        links = coo_array((pairs.data, (pairs.row, len(self) + pairs.col)), shape=(len(self) + len(other),) * 2)
+        return Moments.grouped(connected_components(links, directed=False)[1][self.of])
 
     def of_images(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return for each image the row of its moment, (n, d), of those of all moments (m, d)."""

@@ -33,11 +33,14 @@ class Originals:
     """Files, one row each, and the contents they had; `indexes` of pixel stores know what they had under which stamp.
 
     A file whose size and times are those of a known stamp is not read again. Any other is: what is checked is what was
-    opened, not what its name leads to a moment later.
+    opened, not what its name leads to a moment later. Files that are not `compared` are pictures of feature vectors:
+    they were not sorted, and need not be there.
     """
 
-    def __init__(self, paths: Sequence[str], contents: Sequence[str], indexes: Iterable[Index] = ()) -> None:
-        self.paths, self.contents = paths, contents
+    def __init__(
+        self, paths: Sequence[str], contents: Sequence[str], indexes: Iterable[Index] = (), *, compared: bool = True
+    ) -> None:
+        self.paths, self.contents, self.compared = paths, contents, compared
         self.state = np.zeros(len(contents), dtype=np.int8)  # (n,) numbers of FILE_STATES, as of the last look at each
         self._indexes = tuple(indexes)
         self._read: dict[int, tuple[Stamp, bool]] = {}  # stamps of files that were read, and whether they had it
@@ -48,6 +51,8 @@ class Originals:
     def open(self, row: int) -> BufferedReader:
         """Open a file that has its content; raise ChangedError if it has another, OSError as `open_regular` does."""
         file = open_regular(self.paths[row])
+        if not self.compared:
+            return file
         try:
             stamp = stamp_from(os.fstat(file.fileno()))
             same = self._knows(row, stamp)
@@ -64,6 +69,8 @@ class Originals:
 
     def look(self, row: int) -> str:
         """Look at a file now, and return its state."""
+        if not self.compared:
+            return THERE
         try:
             same = self._knows(row, stamp_from(os.stat(self.paths[row])))
             if same is None:
@@ -78,6 +85,8 @@ class Originals:
 
     def has_changed(self, row: int) -> bool:
         """Tell whether a file has another content; it is read only if its size or time differs from what is known."""
+        if not self.compared:
+            return False
         stamp, path = stamp_of(self.paths[row]), self.paths[row]
         known = [found for each in self._indexes if (found := each.last_seen(path)) is not None]
         if stamp is None or not known:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sortal.errors import InputError, listing
+from sortal.images.columns import unique_names
 from sortal.system.regular_files import open_regular
 from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
@@ -24,20 +25,24 @@ MEMORY = 2**30  # bytes for reading, where the system can limit it
 CSV = "Save it as CSV."  # which cannot expand
 
 
-def read(path: Path, columns: Collection[str], needed: Collection[str]) -> tuple[list[str], list[Mapping[str, object]]]:
-    """Return the names of all columns of a Parquet file, and the given ones as rows of texts and numbers.
+def read(
+    path: Path, known: Collection[str], needed: Collection[str], *, others: bool = False
+) -> tuple[list[str], list[Mapping[str, object]]]:
+    """Return the names of all columns of a Parquet file, and those that are known as rows of texts and numbers.
 
-    The needed columns must hold such; others that do not are left out. Errors lack their subject, the table.
+    The needed columns must hold such; others that do not are left out. With `others`, unknown columns are there, too,
+    also those of times and truth values; repeated ones get numbers. Errors lack their subject, the table.
     """
     if find_spec("pyarrow") is None:
         raise InputError("needs pyarrow: pip install 'sortal[parquet]', or save it as CSV.")
     rows: list[Mapping[str, object]] = []
 
     def collect(_: int, batch: JsonObject) -> JsonObject:
-        rows.extend(dict(zip(batch["names"], cells, strict=True)) for cells in zip(*batch["columns"], strict=True))
+        names = unique_names(batch["names"]) if others else batch["names"]
+        rows.extend(dict(zip(names, cells, strict=True)) for cells in zip(*batch["columns"], strict=True))
         return {}
 
-    options = {"columns": [*columns], "needed": [*needed]}
+    options = {"known": [*known], "needed": [*needed], "others": others}
     [(_, result)] = run_workers(read_batches, [WorkItem(0, str(path))], options=options, workers=1, answer=collect)
     if "header" in result:
         return result["header"], rows
@@ -51,7 +56,7 @@ def read_batches(path: PathOrPixels, options: JsonObject) -> Conversation:
 
     pyarrow.set_cpu_count(1)
     pyarrow.set_io_thread_count(1)
-    _limit_memory()
+    limit_memory()
     try:
         header = yield from _batches(str(path), options)
     except InputError as error:
@@ -74,20 +79,20 @@ def _batches(path: str, options: JsonObject) -> Any:
         file = parquet.ParquetFile(opened, pre_buffer=False)
         header: list[str] = list(file.schema_arrow.names)
         wanted = _readable(file.schema_arrow, options)
-        _check(file.metadata.num_rows, 0, size)
+        check_claim(file.metadata.num_rows, 0, size)
         rows = text = 0
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
             rows += batch.num_rows
-            _check(rows, text + batch.nbytes, size)
-            columns = [_cells(column) for column in batch.columns]
+            check_claim(rows, text + batch.nbytes, size)
+            columns = [cells_of(column) for column in batch.columns]
             text += sum(len(cell) if isinstance(cell, str) else 8 for cells in columns for cell in cells)
-            _check(rows, text, size)
+            check_claim(rows, text, size)
             yield {"names": batch.schema.names, "columns": columns}
-    return header
+    return unique_names([name for name in header if name in wanted]) if options["others"] else header
 
 
 def _readable(schema: Any, options: JsonObject) -> list[str]:
-    """Return the columns to read: those of text and numbers. Nested ones may hold anything, however often."""
+    """Return the columns to read, those of values. Nested ones may hold anything, however often."""
     from pyarrow import types
 
     def is_plain(kind: Any) -> bool:
@@ -97,23 +102,31 @@ def _readable(schema: Any, options: JsonObject) -> list[str]:
         number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
         return bool(text or number or types.is_null(kind))
 
-    wanted = [field for field in schema if field.name in options["columns"]]
+    def is_value(kind: Any) -> bool:
+        return is_plain(kind) or types.is_boolean(kind) or (types.is_temporal(kind) and not types.is_interval(kind))
+
+    wanted = [field for field in schema if field.name in options["known"]]
+    others = [field for field in schema if field.name not in options["known"]] if options["others"] else []
     names = [field.name for field in wanted]
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
     for field in wanted:
         if field.name in options["needed"] and not is_plain(field.type):
             raise InputError(f"has an invalid {field.name}. A label must be text or a number, got {field.type}.")
-    return [field.name for field in wanted if is_plain(field.type)]
+    bad = {field.name for field in others if not is_value(field.type)}
+    kept = [field.name for field in wanted if is_plain(field.type)]
+    return [*kept, *dict.fromkeys(field.name for field in others if field.name not in bad)]
 
 
-def _cells(column: Any) -> Sequence[object]:
+def cells_of(column: Any) -> Sequence[object]:
     """Return the cells of a batch as JSON has them; a text that many cells share is not copied."""
-    from pyarrow import types
+    from pyarrow import int64, string, types
 
     if types.is_dictionary(column.type):
-        values, indices = _cells(column.dictionary), column.indices.to_pylist()
+        values, indices = cells_of(column.dictionary), column.indices.to_pylist()
         return [None if at is None else values[at] for at in indices]
+    if types.is_temporal(column.type):
+        column = column.cast(string()) if not types.is_duration(column.type) else column.cast(int64())
     cells: list[object] = column.to_pylist()
     if any(isinstance(cell, str) and len(cell) > LONGEST_CELL for cell in cells):
         raise InputError(f"has a cell with more than {LONGEST_CELL:,} characters. Shorten it.")
@@ -124,7 +137,7 @@ def _cells(column: Any) -> Sequence[object]:
     return cells
 
 
-def _check(rows: int, text: int, size: int) -> None:
+def check_claim(rows: int, text: int, size: int) -> None:
     """Refuse more rows, or more bytes of cells, than a file of this size has."""
     most_rows, most_text = max(FEW_ROWS, size), max(LITTLE_TEXT, RATIO * size)
     if rows > most_rows:
@@ -134,7 +147,7 @@ def _check(rows: int, text: int, size: int) -> None:
         raise InputError(f"has {has} or more in its cells, but a Parquet file of its size has at most {limit}. {CSV}")
 
 
-def _limit_memory() -> None:
+def limit_memory() -> None:
     """Limit the memory that this process may still allocate, where the system says how much it has."""
     if sys.platform == "linux":
         import resource

@@ -17,6 +17,8 @@ from sortal.config import UNLABELLED_FOLDER, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
 from sortal.images.class_names import as_name
+from sortal.images.columns import NO_COLUMNS
+from sortal.images.exif import with_exif
 from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find, unread_pictures
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.files import same_file
@@ -42,10 +44,11 @@ def read_images(
     A folder alone: each subfolder is a class; images in the subfolder `unlabelled` and in the folder itself have no
     label, and with `folders="ignore"` no image has one; in a folder that Sortal exported, `folders="reviewed"` labels
     what a person has decided. A folder and a table (`labels` is its path): the table lists the images by relative path
-    with their labels; `unlisted` decides about images it does not list, `extra_columns` about columns other than
-    file_name, label and truth. Several folders, as a list, are read like one; names are then relative to the folder
-    that all of them are in. A list of files: `labels` and `truth` are lists of the same length. Everywhere,
-    `placeholders` decides about labels such as "unknown".
+    with their labels; `unlisted` decides about images it does not list. Its other columns are in `ImageSet.columns`,
+    unless `extra_columns` is "ignore"; images with the same text in the column `group` belong together. Several
+    folders, as a list, are read like one; names are then relative to the folder that all of them are in. A list of
+    files: `labels` and `truth` are lists of the same length. Everywhere, `placeholders` decides about labels such as
+    "unknown", `exif` adds columns with time, camera and position, and `group_by_time` groups images by that time.
 
     Rows are in the order of the table or list, else sorted by path. `need_labels=False` allows a set without labels.
     `reading` is the settings of `sortal.config.Reading`.
@@ -65,6 +68,9 @@ def read_images(
         images = _from_folders(apart(source), labels, how)
     else:
         images = _from_list(source, labels, truth, how)
+    if how.exif or how.group_by_time is not None:
+        more = with_exif(images, keep=how.exif, within=how.group_by_time)
+        images = replace(images, columns=images.columns.beside(*more))
     if need_labels and not images.classes:
         tables = [
             name for name in images.ignored if "/" not in name and name.lower().endswith(label_tables.TABLE_EXTENSIONS)
@@ -89,7 +95,7 @@ def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> Imag
         if how.folders == "reviewed":
             others = [name for name in others if name not in {prefix + exported.INDEX_TABLE for prefix in prefixes}]
         paths = [os.path.join(base, name) for name in names]
-        images = image_set(names, paths=paths, labels=_settle(own, how.placeholders), ignored=others)
+        images = image_set(names, paths=paths, labels=settled(own, how.placeholders), ignored=others)
     elif isinstance(labels, str | os.PathLike):
         table = label_tables.read(Path(labels), extra_columns=how.extra_columns)
         images = _from_table(base, prefixes, names, others, table, how)
@@ -153,7 +159,7 @@ def _folder_names(folders: Sequence[Path], files: Sequence[str], unlabelled: str
     return [None if name in nameless or name == "-1" else name for name in within]
 
 
-def _settle(labels: Sequence[str | None], placeholders: str) -> ClassNames:
+def settled(labels: Sequence[str | None], placeholders: str) -> ClassNames:
     """Return labels, without placeholders such as "unknown" unless these are classes; raise if nobody has decided."""
     if placeholders == "classes":
         return [*labels]
@@ -186,7 +192,7 @@ def _from_table(
             f"{_guess(missing[0], [*images, *others])}"
         )
     files = [at[file] for file in table.file_name]
-    _check_once(f"The table {name}", files, table.label)
+    check_once(f"The table {name}", files, table.label)
     if images and not files and how.unlisted == "ignore":
         raise InputError(f"The table {name} must have at least one row, got none.")
     listed = set(files)
@@ -204,8 +210,9 @@ def _from_table(
     return image_set(
         [*table.file_name, *more],
         paths=[os.path.join(folder, file) for file in (*files, *more)],
-        labels=_settle([*table.label, *none], how.placeholders),
-        truth=None if table.truth is None else _settle([*table.truth, *none], how.placeholders),
+        labels=settled([*table.label, *none], how.placeholders),
+        truth=None if table.truth is None else settled([*table.truth, *none], how.placeholders),
+        columns=table.columns.followed(len(files), NO_COLUMNS, len(more)),
         ignored=[file for file in others if file not in listed and not same_file(folder / file, table.path)],
     )
 
@@ -231,6 +238,7 @@ def _rows_about(table: label_tables.LabelRows, folder: Path, prefixes: Sequence[
         file_name=[prefix + file for prefix, file in zip(found, table.file_name, strict=True) if prefix is not None],
         label=[*compress(table.label, here)],
         truth=None if table.truth is None else [*compress(table.truth, here)],
+        columns=table.columns.take(compress(range(len(here)), here)),
     )
 
 
@@ -291,7 +299,7 @@ def _of(some: Sequence[object], whole: Sequence[object], one: str, many: str) ->
     return plural(len(some), *(f"of {len(whole):,} {word}" for word in (one, many)))
 
 
-def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:
+def check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:
     """Check that every file is listed once; report contradicting rows before repeated ones."""
     if len(set(files)) == len(files):
         return
@@ -324,18 +332,18 @@ def _from_list(
         raise InputError("The list of images must contain at least one path, got none.")
     if isinstance(labels, str | os.PathLike):
         raise InputError("labels must be a list if the images are a list, got a path. Pass a folder with its table.")
-    names = [None] * len(files) if labels is None else _column("labels", labels, len(files))
-    truths = None if truth is None else _column("truth", truth, len(files))
+    names = [None] * len(files) if labels is None else label_column("labels", labels, len(files))
+    truths = None if truth is None else label_column("truth", truth, len(files))
     if missing := [file for file in files if not os.path.lexists(file) or os.path.isdir(file)]:
         raise InputError(
             f"Every path in the list must be a file; {_of(missing, files, 'is', 'are')} not: {listing(missing)}."
         )
-    _check_once("The list of images", [os.path.abspath(file) for file in files], names)
-    settled = None if truths is None else _settle(truths, how.placeholders)
-    return image_set(files, paths=files, labels=_settle(names, how.placeholders), truth=settled)
+    check_once("The list of images", [os.path.abspath(file) for file in files], names)
+    known = None if truths is None else settled(truths, how.placeholders)
+    return image_set(files, paths=files, labels=settled(names, how.placeholders), truth=known)
 
 
-def _column(name: str, values: PerImage, n: int) -> list[str | None]:
+def label_column(name: str, values: PerImage, n: int) -> list[str | None]:
     if isinstance(values, Mapping | Set) or getattr(values, "ndim", 1) != 1:
         raise InputError(f"{name} must be a list with one entry per image, in order, got {type(values).__name__}.")
     if len(values) != n:

@@ -16,6 +16,7 @@ from torch import Tensor
 from sortal.errors import SortalError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.vector_views import vector_views
 from sortal.learning.views import Crops, RowNumbers, centre_crop_batches, uniform_draws
 from sortal.system import workers
 from sortal.system.device import Compute, is_out_of_memory
@@ -142,14 +143,17 @@ def _padded(rows: Tensor, more: int) -> Tensor:
 def load_crops(
     store: PixelStore, crops: Iterable[Crops], *, size: int, device: torch.device, draws: int = 0
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Load batches of crops to the device: pixels, (n, size, size, 3) uint8; the mask of those to mirror, (n,); and
-    so many random numbers of each.
+    """Load batches of crops to the device: pixels, (n, size, size, 3) uint8, or views of vectors, (n, d); the mask of
+    those to mirror, (n,); and so many random numbers of each.
     """
     pinned = device.type == "cuda"
 
     def cut(batch: Crops) -> list[Tensor]:
-        pixels = torch.empty((len(batch.rows), size, size, 3), dtype=torch.uint8, pin_memory=pinned)
-        store.crops(batch.rows, batch.tops, batch.lefts, size, out=pixels.numpy())
+        if store.vectors is not None:
+            pixels = torch.from_numpy(vector_views(store.vectors, batch.rows, batch.states))
+        else:
+            pixels = torch.empty((len(batch.rows), size, size, 3), dtype=torch.uint8, pin_memory=pinned)
+            store.crops(batch.rows, batch.tops, batch.lefts, size, out=pixels.numpy())
         random = np.zeros((len(batch.rows), 0), np.float32)
         if draws and batch.states is not None:
             random = uniform_draws(batch.states, draws)

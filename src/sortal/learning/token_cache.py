@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sortal.config import VECTORS
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone
@@ -228,6 +229,8 @@ class SharedTokens:
 
 def token_shape(backbone: Backbone) -> tuple[int, ...]:
     """Return the shape of the tokens of one view."""
+    if backbone.spec.name == VECTORS:
+        return (backbone.spec.width,)
     size = backbone.spec.image_size
     pixels = torch.zeros((1, size, size, 3), dtype=torch.uint8, device=backbone.device)
     with torch.no_grad():

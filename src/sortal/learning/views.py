@@ -39,7 +39,8 @@ def content_keys(store: PixelStore) -> Keys:
 def check_store(store: PixelStore, spec: Spec) -> None:
     """Raise InputError if an image could not be read, has no digest, or is too small or too large for a backbone."""
     check_present(store)
-    check_size(store, spec.image_size, spec.shorter_side)
+    if store.vectors is None:
+        check_size(store, spec.image_size, spec.shorter_side)
 
 
 def check_size(store: PixelStore, size: int, shorter_side: int) -> None:

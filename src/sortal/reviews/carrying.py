@@ -89,6 +89,7 @@ class EarlierReview:
             pixels=images.pixels,
             validation=images.validation,
             ignored=images.ignored,
+            columns=images.columns,
         )
         return found, given
 

@@ -84,10 +84,14 @@ class Guide:
     run: Run
     advisor: Advisor | None = None
     lost: NDArray[np.int8] | None = None  # (n,) not 0 where a file is gone or has changed, which nobody is asked about
+    _units: Ints = field(init=False)  # (n,) the group of each image, of which an audit shows one
     _likeness: Likeness | None = None
     # The last proposals and findings, with digests of what they are about.
     _parts: dict[tuple[int, int], tuple[bytes, list[Ints]]] = field(default_factory=dict)
     _mixed: dict[int, tuple[bytes, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._units = self.run.assignments.together().of
 
     def questions(self, review: Review, sure: Floats) -> list[Question]:
         """Return all questions, the most worthwhile first."""
@@ -127,15 +131,18 @@ class Guide:
         return kept[1]
 
     def sample(self, review: Review) -> list[int]:
-        """Draw images that were accepted unseen, for an audit: always the same ones until something changes."""
+        """Draw images that were accepted unseen, for an audit: always the same ones until something changes.
+
+        Images of one group are right or wrong together, more or less, so at most one of a group is drawn.
+        """
         found, unseen = list[int](), self._there(np.flatnonzero(review.unseen))
         by_category = sorted(rows_by(review.category[unseen]).items(), key=lambda item: (-len(item[1]), item[0]))
         for each, among in by_category:
             rows = unseen[among]
-            count = due(len(rows), review.categories[each].tally)
+            count = due(len(np.unique(self._units[rows])), review.categories[each].tally)
             if count and (not found or len(found) + count <= SCREEN):
                 seed = [int(run_key(self.run.facts), 16), each, len(rows)]
-                found += np.random.default_rng(seed).permutation(rows)[:count].tolist()
+                found += one_of_each(np.random.default_rng(seed).permutation(rows), self._units)[:count].tolist()
         return found
 
     def _there(self, rows: Ints) -> Ints:
@@ -246,7 +253,8 @@ class Guide:
         if not rows:
             return []
         ids = tuple(dict.fromkeys(review.category[rows].tolist()))
-        counts = sizes_of(review.category[review.unseen])
+        once = one_of_each(np.flatnonzero(review.unseen), self._units * len(self._units) + review.category)
+        counts = sizes_of(review.category[once])
         waiting = sum(due(count, review.categories[each].tally) for each, count in counts.items())
         worth = np.inf if waiting >= SCREEN else LAST  # as soon as a screen is full, or nearly at the end
         return [Question(kind="audit", categories=ids, rows=(tuple(rows),), images=len(rows), worth=float(worth))]

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
+from sortal.images.columns import ImageColumn
 from sortal.images.originals import FILE_STATES, Originals
 from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
-from sortal.reviews import growing, journal
+from sortal.reviews import filtering, growing, journal
 from sortal.reviews.actions import Action, Grow, Refit, from_json
 from sortal.reviews.history import Decision, lower
 from sortal.reviews.questions import Advisor, Guide
@@ -55,6 +56,8 @@ class Session:
         self._lock, self._drawing, self._advising = (threading.Lock() for _ in range(3))
         self._folder = identity_of(self.run.folder)
         self._guide = Guide(self.run, self.advisor, self.originals.state)
+        group = self.run.assignments.group
+        self._stack = np.where(np.bincount(group)[group] > 1, group, -1)  # (n,) the group of each, −1 if alone
         self._proposal: tuple[int, Refit] | None = None  # and the version that it is about
         self._places: tuple[Ints, Ints] | None = None
         self._kept: dict[str, tuple[tuple[int, bytes], dict[str, Any]]] = {}  # with the version and states of files
@@ -163,6 +166,7 @@ class Session:
             "version": self.version,
             "run": readable(self.run.folder.resolve().name),
             "images": len(self.run.assignments),
+            "columns": filtering.described(self.run.assignments.columns),
             "settled": int(settled.sum()),
             "categories": cards,
             "states": {word: words.count(word) for word in STATE_WORDS},
@@ -276,18 +280,26 @@ class Session:
         squared = (centres**2).sum(axis=1) - 2 * points @ centres.T
         return [[ids[at] for at in row] for row in np.argsort(squared, axis=1, kind="stable")[:, :MOST_NEAR].tolist()]
 
-    def category(self, number: int, order: str) -> dict[str, Any] | None:
-        """List all images of a category, by "doubt" or the most typical first; None without such a category."""
+    def category(self, number: int, order: str, column: ImageColumn | None, fits: str) -> dict[str, Any] | None:
+        """List the images of a category, by "doubt" or the most typical first; None without such a category.
+
+        With a column, only those whose cell fits; the orders "up" and "down" are by it.
+        """
         with self._lock:
             if number not in self._review.categories:
                 return None
             rows = self._review.members(number)
-            if order == "doubt":
+            if column is not None:
+                rows = rows[filtering.matching(column, fits)[rows]]
+            if column is not None and order in ("up", "down"):
+                rows = filtering.in_order(column, rows, down=order == "down")
+            elif order == "doubt":
                 doubt = self._sure()[rows] + 2 * self._review.settled[rows]  # what a person has settled comes last
                 rows = rows[np.argsort(doubt, kind="stable")]
             else:
                 rows = nearest_first(self.run.features, rows, self._review.centres([number])[0])
-            return {"version": self.version, "id": number, **self._rows(rows)}
+            cells = {} if column is None else {"cell": [readable(column.cells[row]) for row in rows.tolist()]}
+            return {"version": self.version, "id": number, **self._rows(rows), **cells}
 
     def images(self, rows: Ints) -> dict[str, Any]:
         """Describe images."""
@@ -295,7 +307,7 @@ class Session:
         labels = {"doubt": a.doubt[rows].round(3).tolist(), "suggested": a.suggested_id[rows].tolist()}
         with self._lock:
             files = [self._file(row) for row in rows.tolist()]
-            return {"version": self.version, **self._rows(rows), **labels, "file": files}
+            return {"version": self.version, **self._rows(rows), **labels, **filtering.told(a, rows), "file": files}
 
     def near(self, row: int) -> dict[str, Any]:
         """Return the categories and the images that are most similar to an image, the most similar first."""
@@ -334,6 +346,7 @@ class Session:
             "labelled": (a.status[rows] == LABELLED).astype(int).tolist(),
             "other": review.other[rows].astype(int).tolist(),
             "lost": self.originals.state[rows].tolist(),
+            "group": self._stack[rows].tolist(),
         }
 
     def _file(self, row: int) -> str:

@@ -77,6 +77,7 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
         group=np.arange(n),
         doubt=np.zeros(n),
         suggested_id=np.full(n, -1),
+        columns=images.columns,
     )
 
 

@@ -50,7 +50,7 @@ class Confidence:
     """The parameters that turn distances into confidence, and the thresholds of the statuses unsure and other."""
 
     temperature: float
-    held_out: int  # labelled images it was calibrated on
+    held_out: int  # labelled images it was calibrated on, those of a group counted once
     unsure_below: float
     usual: Floats  # (k,) mean distance of the images of a category to its centre
     deviation: Floats  # (k,) its standard deviation
@@ -91,6 +91,7 @@ def calibrate(
     *,
     held_out: NDArray[np.bool_],
     truth: Ints,
+    groups: Ints | None = None,
     unsure_below: float,
     agreement: Floats | None = None,
     overlap: Floats | None = None,
@@ -98,16 +99,19 @@ def calibrate(
 ) -> Confidence:
     """Calibrate on features (n, d) at rows (n,) of the centres (k, d); `truth` (n,) has the right rows.
 
+    Held-out images of one of the `groups` (n,) are not independent, and count as one together.
     `agreement` (n,) is how often an image stayed in its category when clustered again; NaN where it could not leave.
     `overlap` (k,) is the share of a category that another training run found again. The scores of a `head` (k, d + 1)
     replace distances; without held-out images its probabilities are as they were trained.
     """
     distance = place(x, centres, 1.0, row=row).distance
     usual, deviation = spread(distance, row, len(centres))
-    count = int(held_out.sum()) if len(centres) > 1 else 0
+    groups = np.arange(len(x)) if groups is None else groups
+    _, of, sizes = np.unique(groups[held_out], return_inverse=True, return_counts=True)
+    count = len(sizes) if len(centres) > 1 else 0
     temperature = 1.0 if head is not None else max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
     if count:
-        temperature = _most_probable(_costs(x[held_out], centres, head), truth[held_out], temperature)
+        temperature = _most_probable(_costs(x[held_out], centres, head), truth[held_out], 1 / sizes[of], temperature)
     stability = exponent = None
     if agreement is not None or overlap is not None:
         probability = place(x, centres, temperature, row=row, head=head).probability
@@ -171,8 +175,8 @@ def _squared(x: Features, centres: Features) -> Floats:
     return np.maximum(squared, 0.0)
 
 
-def _most_probable(costs: Floats, truth: Ints, usual: float) -> float:
-    """Return the temperature that is most probable, given the true categories and what is usual."""
+def _most_probable(costs: Floats, truth: Ints, weight: Floats, usual: float) -> float:
+    """Return the temperature that is most probable, given the true categories, weights (n,), and what is usual."""
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
@@ -180,13 +184,13 @@ def _most_probable(costs: Floats, truth: Ints, usual: float) -> float:
     others = costs.copy()
     others[rows, truth] = np.inf
     # A few images without a mistake do not prove that there are none, so a share counts as wrong.
-    wrong = 1 / (len(costs) + ENOUGH)
+    wrong = 1 / (weight.sum() + ENOUGH)
     of_truth = (1 - wrong) * costs[rows, truth] + wrong * others.min(axis=1)
 
     def loss(log_t: float) -> float:
         t = np.exp(log_t)
         unusual = np.log1p(((log_t - np.log(usual)) / TEMPERATURE_SPREAD) ** 2)  # heavy tails: many images overrule it
-        return float(np.sum(of_truth / t + logsumexp(-costs / t, axis=1)) + unusual)
+        return float(np.sum(weight * (of_truth / t + logsumexp(-costs / t, axis=1))) + unusual)
 
     scale = np.log(max(float(costs.mean()), 1e-12))
     return float(np.exp(minimize_scalar(loss, bounds=(scale - 9, scale + 3), method="bounded").x))

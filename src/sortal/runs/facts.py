@@ -29,6 +29,7 @@ class Update:
     folder: str
     images: int
     finished: str  # ISO 8601
+    features: str | None = None  # as of a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,7 @@ class RunFacts:
 
     images: tuple[ImageSource, ...]
     folders: tuple[str, ...] = ()  # that were given; `images` has the one they are all in
+    features: str | None = None  # the file of feature vectors that were sorted; "" for an array, None for images
     labels: str | None = None  # the table of labels, if one was given
     reading: Reading = Reading()
     settings: Discovery

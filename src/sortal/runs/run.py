@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
+from sortal.images.columns import GROUP, NO_COLUMNS, Columns
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
+from sortal.images.moments import Moments
 from sortal.images.review_states import SEEN, SETTLED, words_of
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
@@ -55,8 +57,19 @@ class Assignments:
         """The number of images if those of the same moment count once."""
         return len(np.unique(self.group))
 
+    @property
+    def counted_once(self) -> str:
+        """What images that count once are called: those of a moment, or of a group where the user has given any."""
+        return "moment" if self.columns.get(GROUP) is None else GROUP
+
     doubt: NDArray[np.float64]  # (n,) that the label is wrong, by the labels of similar images; 0 without a label
     suggested_id: NDArray[np.int64]  # (n,) the category that these have; −1 where none is suggested
+    columns: Columns = NO_COLUMNS  # what else the user's table says of the images
+
+    def together(self) -> Moments:
+        """Return which images belong together: copies, those of the same moment, and those of a given group."""
+        copies = Moments.grouped(np.unique(np.array(self.contents), return_inverse=True)[1])
+        return copies.joined(Moments.grouped(self.group)).joined(Moments.grouped(self.columns.groups(len(self))))
 
     @property
     def seen(self) -> NDArray[np.bool_]:
@@ -83,11 +96,13 @@ class Assignments:
 
     def take(self, order: NDArray[np.int64]) -> "Assignments":
         """Return the rows in this order."""
+        rows = order.tolist()
         columns: dict[str, Any] = {
-            name: column[order] if isinstance(column, np.ndarray) else tuple(column[row] for row in order.tolist())
+            name: column[order] if isinstance(column, np.ndarray) else tuple(column[row] for row in rows)
             for name, column in vars(self).items()
+            if name != "columns"
         }
-        return Assignments(**columns)
+        return Assignments(**columns, columns=self.columns.take(rows))
 
     def joined(self, other: "Assignments") -> "Assignments":
         """Return these rows followed by the others, whose groups are numbered on."""
@@ -95,8 +110,9 @@ class Assignments:
         columns: dict[str, Any] = {
             name: np.concatenate([column, more]) if isinstance(column, np.ndarray) else column + more
             for (name, column), more in zip(vars(self).items(), vars(other).values(), strict=True)
+            if name != "columns"
         }
-        return Assignments(**columns)
+        return Assignments(**columns, columns=self.columns.followed(len(self), other.columns, len(other)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +234,7 @@ class Run:
     def images(self) -> ImageSet:
         """Return the images as they were read, without the unreadable ones."""
         a = self.assignments
-        return image_set(a.files, paths=self.paths(), labels=a.labels, truth=a.truth)
+        return image_set(a.files, paths=self.paths(), labels=a.labels, truth=a.truth, columns=a.columns)
 
     def part(self, rows: NDArray[np.int64]) -> "Run":
         """Return a run of only the images in `rows`, in this order and in the same categories."""
@@ -248,8 +264,9 @@ class Run:
         }
 
     def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame with one row per image, as in assignments.csv."""
-        return data_frame(columns_of(self.assignments, self.names))
+        """Return a pandas.DataFrame with one row per image, as in assignments.csv, and the columns of your table."""
+        own = {column.name: column.array() for column in self.assignments.columns.each}  # a group that was given, too
+        return data_frame([*(dict(columns_of(self.assignments, self.names)) | own).items()])
 
     def __repr__(self) -> str:
         new = sum(category.kind == NEW for category in self.categories)

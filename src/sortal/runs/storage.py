@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import filterfalse
 from pathlib import Path
 from time import monotonic, sleep
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sortal.errors import InputError, Remedy, quoted
+from sortal.images.columns import Columns, ImageColumn
 from sortal.images.decoding import Quarantined
 from sortal.images.review_states import STATE_WORDS, states_of
 from sortal.runs import arrays
@@ -33,8 +34,8 @@ RUN_FORMAT = "sortal run 2"
 RUN, K_CHOICE, METRICS, CONFIDENCE = "run.json", "k.json", "metrics.json", "confidence.json"
 ASSIGNMENTS, CATEGORIES = "assignments.csv", "categories.csv"
 QUARANTINE, CANDIDATES, REJECTED = "quarantine.csv", "candidates.csv", "rejected.csv"
-CENTRES, HEAD = "centres.npy", "head.npy"
-OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED}  # removed where a run has none
+CENTRES, HEAD, COLUMNS = "centres.npy", "head.npy", "columns.json"
+OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED, COLUMNS}  # removed where a run has none
 CONTENT_DIGEST = re.compile("[0-9a-f]{32}")  # the digest of a content
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
 # Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
@@ -102,6 +103,9 @@ def _contents(run: Run) -> dict[str, bytes]:
         pairs = sorted(run.rejected)
         columns: list[tuple[str, tables.Column]] = [("content", [content for content, _ in pairs])]
         contents[REJECTED] = tables.table([*columns, ("category_id", [category for _, category in pairs])])
+    if own := run.assignments.columns.each:
+        saved = [{"name": each.name, "kind": each.kind, "cells": each.cells} for each in own]
+        contents[COLUMNS] = json.dumps(saved).encode()
     if run.candidates:
         rows = [
             (each.id, file, folder, names[each.nearest_id], each.nearest_id)
@@ -250,6 +254,10 @@ def read_run(place: Path) -> Run:
         "head": part(HEAD, arrays.read_finite) if HEAD in has else None,
         "rejected": part(REJECTED, _read_rejected) if REJECTED in has else frozenset(),
     }
+    if COLUMNS in has:
+        n = len(parts["assignments"])
+        own = part(COLUMNS, lambda path: _read_columns(path, n))
+        parts["assignments"] = replace(parts["assignments"], columns=own)
     with _naming(place, ""):
         return Run(folder=place, facts=facts, categories=categories, **parts)
 
@@ -316,6 +324,7 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
             raise ValueError(f"the column {column} of {ASSIGNMENTS} has an invalid cell, {min(wrong)}")
     if not ((doubt >= 0) & (doubt <= 1)).all():
         raise ValueError(f"the column doubt of {ASSIGNMENTS} must be from 0 to 1")
+    measured: dict[str, Any] = {name: np.array([float(cell or "nan") for cell in table[name]]) for name in numbers}
     return Assignments(
         files=tuple(table["file_name"]),
         folders=folders,
@@ -329,7 +338,7 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
         group=_integers(table.get("group", own)),
         doubt=doubt,
         suggested_id=suggested,
-        **{name: np.array([float(cell or "nan") for cell in table[name]]) for name in numbers},
+        **measured,
     )
 
 
@@ -364,6 +373,19 @@ def _read_candidates(path: Path, ids: Collection[int]) -> tuple[Candidate, ...]:
         Candidate(id=number, files=tuple(f for f, _ in rows), folders=tuple(at for _, at in rows), nearest_id=nearest)
         for (number, nearest), rows in found.items()
     )
+
+
+def _read_columns(path: Path, n: int) -> Columns:
+    """Read the columns of a user's table, each with n cells."""
+    found = []
+    for each in read_record(tuple[dict[str, Any], ...], read_json(path), path.name):
+        cells = each.pop("cells", None)
+        if not isinstance(cells, list) or len(cells) != n or not all(type(cell) is str for cell in cells):
+            raise ValueError(f"every column of {COLUMNS} must have {n:,} texts")
+        found.append(replace(read_record(ImageColumn, {**each, "cells": []}, path.name), cells=tuple(cells)))
+    if len({column.name for column in found}) < len(found):
+        raise ValueError(f"the columns of {COLUMNS} must have names of their own")
+    return Columns(tuple(found))
 
 
 def _read_rejected(path: Path) -> frozenset[tuple[str, int]]:

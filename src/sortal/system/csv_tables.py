@@ -43,7 +43,7 @@ def table(columns: Sequence[tuple[str, Column]]) -> bytes:
     """Encode columns as CSV in UTF-8; bytes of file names that are not UTF-8 are kept."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow([name for name, _ in columns])
+    writer.writerow([safe_cell(name) for name, _ in columns])
     writer.writerows(zip(*(_cells(column) for _, column in columns), strict=True))
     return text.getvalue().encode("utf-8", "surrogateescape")
 
@@ -71,6 +71,7 @@ def parse(text: str, delimiter: str = ",") -> tuple[list[str], list[list[str]]]:
     """
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows: list[list[str]] = []
+    limit = csv.field_size_limit(max(len(text), 1))  # so that any cell that was written can be read
     try:
         header = next(reader, [])
         for cells in reader:
@@ -81,19 +82,18 @@ def parse(text: str, delimiter: str = ",") -> tuple[list[str], list[list[str]]]:
                 raise ValueError(f"must have {plural(len(header), 'cell')} in every row, {wrong}")
     except csv.Error as error:
         raise ValueError(f"is damaged in line {reader.line_num:,}: {error}") from None
+    finally:
+        csv.field_size_limit(limit)
     return header, rows
 
 
 def read(path: Path) -> dict[str, list[str]]:
     """Read the columns of a table by name; raise ValueError if it is damaged."""
     text = read_regular(path).decode("utf-8", "surrogateescape")
-    limit = csv.field_size_limit(max(len(text), 1))  # so that any cell that was written can be read
     try:
         header, rows = parse(text)
     except ValueError as error:
         raise ValueError(f"{path.name} {error}") from None
-    finally:
-        csv.field_size_limit(limit)
     if not header or len({*header}) < len(header):
         raise ValueError(f"{path.name} must have columns, each under a name of its own")
     return {name: [unescape_cell(row[at]) for row in rows] for at, name in enumerate(header)}

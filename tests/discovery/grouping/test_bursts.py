@@ -1,5 +1,6 @@
 """Bursts: which variants of an image are found, and that sorting counts them once."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,16 @@ from support import tiny_folder as tiny
 from support.runtimes import CPU
 
 from sortal.discovery.grouping import bursts
-from sortal.discovery.grouping.bursts import WIDTH, align, burst_groups, describe_bursts, structure
-from sortal.images.image_set import image_set
+from sortal.discovery.grouping.bursts import (
+    WIDTH,
+    align,
+    burst_groups,
+    describe_bursts,
+    groups_of_one_class,
+    structure,
+)
+from sortal.images.columns import Columns
+from sortal.images.image_set import ImageSet, image_set
 from sortal.images.moments import Moments
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
@@ -94,8 +103,35 @@ def test_alignment_finds_a_shift_and_a_scale() -> None:
 
 
 def test_bursts_are_counted_in_words() -> None:
-    found = describe_bursts(Moments.grouped(np.array([0, 0, 1, 2, 2, 2])))
-    assert found == "5 images are near-duplicates of others (2 groups); each group counts once"
+    alike, images = Moments.grouped(np.array([0, 0, 1, 2, 2, 2])), in_groups("", "", "", "", "", "")
+    assert describe_bursts(alike, images) == (
+        "5 images are near-duplicates of others (2 groups); each group counts once."
+    )
+    given = in_groups("a", "a", "b", "b", "b", "")
+    assert describe_bursts(Moments.grouped(given.groups).joined(alike), given) == (
+        "2 groups of images given, 1 group with near-duplicates; each group counts once."
+    )
+    assert describe_bursts(alike, given) == (
+        "2 groups of images given, which stay together, but every image counts. "
+        "5 images in 2 groups of near-duplicates count once."
+    )
+
+
+def in_groups(*groups: str, labels: Sequence[str | None] = ()) -> ImageSet:
+    files = [f"{number}.png" for number in range(len(groups))]
+    columns = Columns.infer(["group"], [groups])
+    return image_set(files, paths=files, labels=[*labels] or [None] * len(files), columns=columns)
+
+
+def test_given_groups_hold_one_class_unless_labels_differ() -> None:
+    groups = ("a", "a", "b", "b", "", "n/a")
+    of_one = [0, 0, 1, 1, 2, 3]
+    same = in_groups(*groups, labels=["x", None, "y", "y", None, None])
+    torn = in_groups(*groups, labels=["x", "y", "z", "z", None, None])
+    assert groups_of_one_class(same, "auto").of.tolist() == groups_of_one_class(same, "one").of.tolist() == of_one
+    assert groups_of_one_class(same, "several").of.tolist() == [*range(6)]
+    assert groups_of_one_class(torn, "auto").of.tolist() == [*range(6)]
+    assert groups_of_one_class(torn, "one").of.tolist() == [0, 1, 2, 2, 3, 4]
 
 
 def test_a_burst_is_sorted_as_one_image_and_keeps_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +156,9 @@ def test_a_burst_is_sorted_as_one_image_and_keeps_its_label(tmp_path: Path, monk
 
 def test_without_bursts_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tiny.quickly():
-        first = tiny.sort(tiny.as_array(), tmp_path / "first")
+        with monkeypatch.context() as comparing:
+            comparing.setattr(bursts, "MOST_GREY", 1000)
+            first = tiny.sort(tiny.as_array(), tmp_path / "first")
         monkeypatch.setattr("sortal.discovery.stages.find_moments", lambda _, images, *__: Moments.single(len(images)))
         again = tiny.sort(tiny.as_array(), tmp_path / "again")
     assert first.assignments.moments == len(first.assignments)

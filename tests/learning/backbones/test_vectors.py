@@ -25,7 +25,8 @@ def test_a_head_adds_what_its_two_layers_make_of_a_row() -> None:
 
 def test_the_head_is_all_that_is_trained_and_the_seed_decides_how_it_starts() -> None:
     backbone = VectorBackbone(7, seed=3)
-    assert not backbone.has_trunk and backbone.spec.width == 7
+    assert not backbone.has_trunk
+    assert backbone.spec.width == 7
     assert all(value.requires_grad for value in backbone.parameters())
     assert torch.equal(backbone(rows()), nnf.normalize(rows(), dim=1))
     assert backbone.fingerprint() == VectorBackbone(7, seed=3).fingerprint() != VectorBackbone(7, seed=4).fingerprint()

@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from sortal.config import Rounds
+from sortal.config import GroupsHold, Rounds
 from sortal.discovery.grouping.neighbours import nearest
 from sortal.discovery.job import Job
 from sortal.images import near_duplicates as near
@@ -41,22 +41,45 @@ PAIRS_AT_ONCE = 64
 def find_moments(job: Job, images: ImageSet, store: PixelStore, runtime: Runtime) -> Moments:
     """Return the moments that Sortal's own method counts once; published methods count every image.
 
-    Images with different labels are not of one moment. Where too few moments would be left to sort, every image counts.
+    Those of a group that was given are one, if it is of one class. Images with different labels are not of one moment.
+    Where too few moments would be left to sort, every image counts.
     """
     single = Moments.single(len(images))
     if not isinstance(job.recipe.losses, Rounds):
         return single
-    found = _cached(job, store, runtime).split_where(images.labels)
+    given = groups_of_one_class(images, job.settings.groups)
+    found = _cached(job, store, runtime).split_where(images.labels).joined(given).split_where(images.labels, given)
     free, k = int((found.labels(images.labels) < 0).sum()), job.settings.k
     enough = free > 0 and (isinstance(k, str) or k <= len(images.known) + free)
     return found if enough else single
 
 
-def describe_bursts(moments: Moments) -> str:
-    """Say how many images are not the only one of their moment."""
-    bursts = moments.sizes[moments.sizes > 1]
-    count = plural(int(bursts.sum()), "image is a near-duplicate", "images are near-duplicates")
-    return f"{count} of others ({plural(len(bursts), 'group')}); each group counts once"
+def groups_of_one_class(images: ImageSet, hold: GroupsHold) -> Moments:
+    """Return the given groups, if their images are of one class; otherwise, each image is its own.
+
+    Unless the user has said which, groups hold several classes if the labels of any differ. Where the user has said
+    that they are of one class, a group with different labels is split.
+    """
+    given = Moments.grouped(images.groups)
+    if hold == "several" or (hold == "auto" and given.torn(images.labels).any()):
+        return Moments.single(len(images))
+    return given.split_where(images.labels)
+
+
+def describe_bursts(moments: Moments, images: ImageSet) -> str:
+    """Say how many images are not the only one of their moment, and how many groups were given."""
+    bursts, given = moments.sizes[moments.sizes > 1], Moments.grouped(images.groups)
+    groups = plural(len(bursts), "group")
+    if not given.any_burst:
+        count = plural(int(bursts.sum()), "image is a near-duplicate", "images are near-duplicates")
+        return f"{count} of others ({groups}); each group counts once."
+    count = int((given.sizes > 1).sum())
+    several = plural(count, "group")
+    if len(np.unique(given.of * len(moments) + moments.of)) == len(given):  # each group is within a moment
+        joined = f", {groups} with near-duplicates" * (count != len(bursts))
+        return f"{several} of images given{joined}; each group counts once."
+    once = f" {plural(int(bursts.sum()), 'image')} in {groups} of near-duplicates count once." * bool(len(bursts))
+    return f"{several} of images given, which stay together, but every image counts.{once}"
 
 
 def _cached(job: Job, store: PixelStore, runtime: Runtime) -> Moments:

@@ -114,17 +114,29 @@ def separation_of(x: Features, labels: NDArray[np.int64] | None, centres: Featur
 
 
 def repeat(
-    job: Job, rows: Rows, images: ImageSet, order: NDArray[np.int64], clusters: NDArray[np.int64], k: int
+    job: Job,
+    rows: Rows,
+    images: ImageSet,
+    order: NDArray[np.int64],
+    clusters: NDArray[np.int64],
+    k: int,
+    groups: NDArray[np.int64],
 ) -> Floats | None:
-    """Return how often each image (n,) stays in its cluster when clustering is repeated, or None if it cannot be."""
+    """Return how often each image (n,) stays in its cluster when clustering is repeated, or None if it cannot be.
+
+    Images of one of the groups (n,) are clustered together.
+    """
     seed, labels, processes = job.settings.seed, images.labels, job.processes
     if job.recipe.clustering == "kmeans":
         labels = np.full(len(clusters), -1)
-    key = cache.key("stability", *rows.key, cache.hashed(labels, clusters), k, seed)
+    several = len(np.unique(groups)) < len(groups)
+    key = cache.key("stability", *rows.key, cache.hashed(labels, clusters, *[groups] * several), k, seed)
     path = job.cache / "stability" / f"{key}.safetensors"
     if (held := processes.by_first(partial(_load_arrays, path))) is not None:
         return held["agreement"]
-    found = cluster_again(rows.smoothed, labels, clusters, k, order=order, seed=seed, processes=processes)
+    found = cluster_again(
+        rows.smoothed, labels, clusters, k, order=order, seed=seed, groups=groups, processes=processes
+    )
     if found is not None and processes.is_first:
         cache.save_arrays(path, {"agreement": found})
     return found

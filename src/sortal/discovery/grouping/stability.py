@@ -16,14 +16,22 @@ MOST_REPEATED = 100_000  # labelled images, and unlabelled ones, that take part;
 
 
 def cluster_again(
-    x: Features, labels: Ints, clusters: Ints, k: int, *, order: Ints, seed: int, processes: Processes
+    x: Features,
+    labels: Ints,
+    clusters: Ints,
+    k: int,
+    *,
+    order: Ints,
+    seed: int,
+    groups: Ints | None = None,
+    processes: Processes,
 ) -> Floats | None:
     """Return the share (n,) of repetitions in which an image stays in its cluster; NaN for labelled images.
 
     Each repetition clusters the labelled images and half of the others, and puts all others into the nearest cluster;
     clusters correspond by one match. Halves are drawn from the rows in this `order` (n,), which must not depend on file
-    names. None if half of the images are too few for k clusters. Of more than `MOST_REPEATED` images, those that are
-    not drawn are NaN.
+    names; one of the `groups` (n,) is in one half, but for one at the border. None if half of the images are too few
+    for k clusters. Of more than `MOST_REPEATED` images, those that are not drawn are NaN.
     """
     generator, labelled, free = np.random.default_rng(seed), order[labels[order] >= 0], order[labels[order] < 0]
     if len(labelled) > MOST_REPEATED:
@@ -36,6 +44,8 @@ def cluster_again(
     stayed = np.zeros(len(free))
     for _ in range(SPLITS):
         shuffled = generator.permutation(free)
+        if groups is not None:
+            shuffled = _together(shuffled, groups)
         for part in (shuffled[:half], shuffled[half:]):
             rows = np.concatenate([labelled, part])
             number = int(generator.integers(2**31))
@@ -49,6 +59,12 @@ def cluster_again(
     agreement = np.full(len(x), np.nan)
     agreement[free] = stayed / (2 * SPLITS)
     return agreement
+
+
+def _together(rows: Ints, groups: Ints) -> Ints:
+    """Return rows in this order, but those of each of the groups (n,) where the first of them is."""
+    _, first, inverse = np.unique(groups[rows], return_index=True, return_inverse=True)
+    return rows[np.argsort(first[inverse], kind="stable")]
 
 
 def _some_of_each(rows: Ints, labels: Ints, generator: np.random.Generator) -> Ints:

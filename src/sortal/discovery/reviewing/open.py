@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.discovery.reviewing.advice import advise
+from sortal.images.decoding import DIGEST_SIZE
 from sortal.images.originals import Originals
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pictures import store_pictures
 from sortal.images.store.pixel_store import open_store
 from sortal.reviews import journal
 from sortal.reviews.loading import locked_run
@@ -94,11 +96,17 @@ def open_session(
     side, sorted_by = run.facts.backbone.shorter_side, run.facts.settings
     side = side if sorted_by.learn_on is None else min(side, PREVIEW)
     settings = replace(Settings.of(run.facts.backbone, sorted_by.max_pixels), shorter_side=side)
-    pack(run.images(), run.cache / "pixels", settings=settings, runtime=runtime)
-    index = Index(run.cache / "pixels" / settings.key)
-    # By the content that was sorted, whatever the files are now.
-    store = open_store(index, [each if each in index.stored else "" for each in run.assignments.contents])
-    originals = Originals(run.paths(), run.assignments.contents, [index])
+    folder, compared = run.cache / "pixels", run.facts.features is None
+    index = Index(folder / settings.key)
+    if compared:
+        pack(run.images(), folder, settings=settings, runtime=runtime)
+        index.refresh()
+        # By the content that was sorted, whatever the files are now.
+        store = open_store(index, [each if each in index.stored else "" for each in run.assignments.contents])
+    else:
+        contents = np.array(run.assignments.contents, dtype=f"S{DIGEST_SIZE}")
+        store = store_pictures(run.images(), contents, folder, settings=settings, runtime=runtime)
+    originals = Originals(run.paths(), run.assignments.contents, [index], compared=compared)
     originals.look_at_all(lambda done, of: runtime.progress("Comparing files", done, of))
     if lost := np.flatnonzero(originals.state).tolist():
         changes = originals.say(lost, run.assignments.files)

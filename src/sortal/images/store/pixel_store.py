@@ -14,6 +14,7 @@ from sortal.errors import InputError
 from sortal.images import near_duplicates
 from sortal.images.decoding import DIGEST_SIZE, FACTS, Quarantined
 from sortal.images.store.index import Index
+from sortal.images.store.vectors import Vectors
 from sortal.system.mapped_arrays import check_whole
 from sortal.system.regular_files import open_regular
 from sortal.system.text import plural
@@ -36,6 +37,7 @@ class PixelStore:
     quarantine: tuple[Quarantined, ...]
     digests: NDArray[np.bytes_]  # (n,) of contents; b"" where unreadable
     facts: NDArray[np.void]  # (n,) about the files; zeros where unreadable
+    vectors: Vectors | None = None  # that are sorted instead of these pixels, which are only looked at
     made: str = ""  # the key of the settings that decide the pixels of a content
     files: tuple[Path, ...] = ()  # that `flat` is mapped from
 
@@ -62,7 +64,9 @@ class PixelStore:
     def select(self, rows: NDArray[np.bool_]) -> "PixelStore":
         """Return the rows of a mask (n,), in the same order."""
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
-        return replace(self, quarantine=tuple(compress(self.quarantine, rows[~self.present])), **columns)
+        vectors = None if self.vectors is None else self.vectors.select(rows)
+        quarantine = tuple(compress(self.quarantine, rows[~self.present]))
+        return replace(self, quarantine=quarantine, vectors=vectors, **columns)
 
     def image(self, row: int) -> NDArray[np.uint8]:
         """Return the pixels of an image, (height, width, 3), as a view of the mapped file."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from sortal.config import CONVNET, is_reference, registered_backbone
+from sortal.config import CONVNET, VECTORS, is_reference, registered_backbone
 from sortal.errors import InputError, quoted
 from sortal.learning.backbones import hub, published
 from sortal.learning.backbones import weights as files
@@ -23,6 +23,7 @@ from sortal.learning.backbones.names import (
     path_of_saved,
 )
 from sortal.learning.backbones.published import find_published, is_published
+from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.learning.backbones.vit import ADDED_TOKENS, VisionTransformer
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_json
@@ -172,6 +173,10 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
         raise InputError(
             f"The weights in {str(file)!r} do not match the digest in {str(path)!r}. Save the backbone again."
         )
+    if spec.name == VECTORS:
+        vectors = VectorBackbone(spec.width)
+        _load_weights(vectors, file)
+        return vectors
     _check_image_size(spec.image_size)
     if spec.name != CONVNET and not is_reference(spec.name):
         _check_claim(spec, path, file)

@@ -18,10 +18,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sortal.errors import InputError, NoSpaceError
+from sortal.images.columns import ImageColumn
 from sortal.images.originals import FILE_STATES, STATE_PHRASES
 from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
-from sortal.reviews import growing
+from sortal.reviews import filtering, growing
 from sortal.reviews.actions import LONGEST_CATEGORY_NAME
 from sortal.reviews.session import Session, StaleError
 from sortal.reviews.viewable import LostError
@@ -35,7 +36,7 @@ THUMB_SIDE, LARGE_SIDE = 176, 1024  # pixels of the longer side
 STATIC_FILE = re.compile(r"[a-z]+/[a-z_]+(\.[a-z]+)")  # a page, style or script: its folder and name
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
-ORDERS = ("doubt", "typical")  # of the images of a category
+ORDERS = ("doubt", "typical", "up", "down")  # of the images of a category; the last two by a column
 PART_COUNTS = (2, 3, 4)  # that a category may be split into
 CONSTANTS = {  # that pages need
     "reviewed_words": STATE_WORDS,
@@ -125,7 +126,24 @@ def _one_of(request: Request, name: str, allowed: Sequence[str]) -> str:
 
 
 def _category(session: Session, request: Request) -> Any:
-    return session.category(request.path_params["number"], _one_of(request, "order", ORDERS))
+    column, fits = None, request.query_params.get("fits", "")
+    if "column" in request.query_params:
+        column = _column(session, request.query_params["column"])
+    if len(fits) > filtering.LONGEST_FILTER:
+        raise HTTPException(400, f"fits must have at most {filtering.LONGEST_FILTER} characters.")
+    return session.category(request.path_params["number"], _one_of(request, "order", ORDERS), column, fits)
+
+
+def _column(session: Session, number: str) -> ImageColumn:
+    columns = session.run.assignments.columns.each
+    if not (number.isascii() and number.isdecimal() and len(number) < 9 and int(number) < len(columns)):
+        raise HTTPException(400, f"column must be a number below {len(columns)}.")
+    return columns[int(number)]
+
+
+def _colours(session: Session, request: Request) -> Any:
+    column = _column(session, str(request.path_params["number"]))
+    return filtering.coloured(column, np.array(session.map()["rows"], dtype=np.int64))
 
 
 def _grow(session: Session, request: Request) -> Any:
@@ -169,6 +187,7 @@ READS: dict[str, Read] = {
     "/api/images": _images,
     "/api/near/{row:int}": _near,
     "/api/map": lambda session, _: session.map(),
+    "/api/colours/{number:int}": _colours,
 }
 
 

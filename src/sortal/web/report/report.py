@@ -155,6 +155,8 @@ class _Page:
         self.data: dict[str, Any] = {
             "images": summary.images(run, self.rows, absolute_paths),
             "sources": summary.sources(run, absolute_paths),
+            "columns": summary.columns(run, self.rows, absolute_paths),
+            "unit": run.assignments.counted_once,
             "categories": summary.categories(run, cards, self.rows),
             "map": {"image": on_map, **summary.points(run, points, places)},
         }

@@ -12,7 +12,9 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.exchange.naming import folder_names, last_part, shared_names
+from sortal.exchange.format import group_names
+from sortal.exchange.naming import folder_names, last_part, shared_names, shared_text
+from sortal.images.columns import GROUP
 from sortal.images.review_states import ReviewState, words_of
 from sortal.runs.categories import members, one_of_each, rows_of, typicality
 from sortal.runs.facts import Confused
@@ -23,6 +25,7 @@ MOST_CANDIDATES, MEMBERS_SHOWN = 60, 10  # candidates, and images of each
 LARGEST_MATRIX = 30  # classes of a readable confusion matrix; with more, only the largest confusions are listed
 MOST_CONFUSIONS = 40
 LONGEST_PATH = 1000  # characters
+MOST_COLUMNS, LONGEST_SHOWN_CELL = 40, 300  # columns of the user's table, and characters of a cell
 MOST_APART = 8  # images that fit nowhere, of those shown first
 
 
@@ -164,6 +167,7 @@ def date(iso: str) -> str:
 def images(run: Run, rows: list[int], absolute_paths: bool = False) -> dict[str, Any]:
     """Return the columns of these rows for the page's scripts."""
     a, names = run.assignments, run.assignments.files if absolute_paths else shared_names(run)
+    named = group_names(a)
     return {
         "file": [readable(names[row]) for row in rows],
         "category": rows_of(run.categories, a.category_id[rows]).tolist(),
@@ -174,10 +178,25 @@ def images(run: Run, rows: list[int], absolute_paths: bool = False) -> dict[str,
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
         "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
         "moment": _moments(run, rows),
+        "group": {at: readable(name) for at, name in enumerate(named[row] for row in rows) if name},
         "suggested": {at: number for at, number in enumerate(_suggested(run, rows)) if number >= 0},
         "source": a.folders[rows].tolist(),
         "url": {at: url for at, row in enumerate(rows) if (url := _irregular(run, row, absolute_paths)) is not None},
     }
+
+
+def columns(run: Run, rows: list[int], absolute_paths: bool = False) -> list[dict[str, Any]]:
+    """Return the columns of the user's table for the page's scripts: values, and the number of that of each row."""
+    made = []
+    for each in run.assignments.columns.each[:MOST_COLUMNS]:
+        cells = [each.cells[row] for row in rows]
+        if each.name == GROUP or not any(cells):
+            continue
+        numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
+        shown = [cell if absolute_paths else shared_text(cell, run.facts) for cell in numbers]
+        values = [readable(cell, LONGEST_SHOWN_CELL) for cell in shown]
+        made.append({"name": readable(each.name), "values": values, "of": [numbers[cell] for cell in cells]})
+    return made
 
 
 def _moments(run: Run, rows: list[int]) -> dict[int, int]:

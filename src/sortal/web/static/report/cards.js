@@ -2,7 +2,10 @@
 
 const BATCH = 30; // cards
 const GALLERY_PAGE = 60; // images of a gallery at once
-const MOMENTS = "Images of the same moment, which are nearly the same, count once";
+const COUNTED_ONCE = {
+  moment: "Images of the same moment, which are nearly the same, count once",
+  group: "Images of a group, or of the same moment, count once",
+};
 const COHESION = "100% if its images are all the same, 0% if they vary as much as all images do";
 const chosen = { filter: "all", search: "", sort: "new" };
 const drawn = { matches: [], count: 0 };
@@ -31,7 +34,7 @@ function openGallery(category) {
 function factsOf({ size, moments, labelled, unsure, other, cohesion, confidence }) {
   const facts = [
     [thousands(size), size === 1 ? "image" : "images", ""],
-    moments < size && [thousands(moments), moments === 1 ? "moment" : "moments", MOMENTS],
+    moments < size && [thousands(moments), moments === 1 ? data.unit : `${data.unit}s`, COUNTED_ONCE[data.unit]],
     labelled && [thousands(labelled), "labelled", ""],
     unsure && [thousands(unsure), "unsure", ""],
     other && [thousands(other), "other", "Images that fit no category"],

@@ -45,13 +45,27 @@ function describe(image) {
   if (suggested) pairs.push(["Label to check", `looks like ${suggested.name}`]);
   if (next !== images.category[image] && categories[next]) pairs.push(["Next nearest", categories[next].name]);
   if (truth !== null) pairs.push(["True class", truth + (wrong.has(image) ? " (different)" : "")]);
+  if (images.group[image]) pairs.push(["Group", images.group[image]]);
   return pairs;
 }
+
+/** List what the columns of a table say about an image. */
+const cellsOf = (image) =>
+  data.columns.map(({ name, values, of }) => [name, values[of[image]]]).filter(([, value]) => value);
+
+const stackOf = new Map(); // images of a moment on this page, by the first
+images.file.forEach((_, image) => {
+  const first = images.moment[image] ?? image;
+  stackOf.set(first, [...(stackOf.get(first) ?? []), image]);
+});
+const stackWith = (image) => stackOf.get(images.moment[image] ?? image);
 
 /** Create a thumbnail that opens the viewer, which then steps through the list. */
 function thumbnail(image, list, caption = lastPart(images.file[image])) {
   const status = images.status[image];
   const details = describe(image).map(([name, value]) => `${name}: ${value}`).join("\n");
+  const size = stackWith(image).length;
+  const stack = size > 1 && make("span", { className: "stack", textContent: `×${size}`, title: "Images of its group" });
   const cross = { className: "wrong", textContent: "✕", title: "Belongs to a different class" };
   return button(
     frame(image),
@@ -64,6 +78,7 @@ function thumbnail(image, list, caption = lastPart(images.file[image])) {
       status === 0 ? "labelled" : percent(images.confidence[image]),
       wrong.has(image) && make("span", cross),
     ),
+    stack,
     isolated(caption, "file"),
   );
 }
@@ -126,12 +141,23 @@ function showViewed() {
     original.src = url;
   }
   byId("viewer-title").replaceChildren(isolated(lastPart(images.file[image])));
-  viewer.querySelector("dl").replaceChildren(...definitions([...describe(image), ["File", pathOf(image)]]));
+  const pairs = [...describe(image), ...cellsOf(image), ["File", pathOf(image)]];
+  viewer.querySelector("dl").replaceChildren(...definitions(pairs));
+  const stack = stackWith(image);
+  byId("viewer-stack").replaceChildren(
+    ...(stack.length > 1 ? stack.map((each) => stackButton(each, image, stack)) : []),
+  );
   byId("viewer-place").textContent = `${thousands(at + 1)} of ${thousands(list.length)}`;
   viewer.querySelector(".pager").hidden = list.length === 1;
   byId("before").disabled = at === 0;
   byId("after").disabled = at === list.length - 1;
   byId("viewer-map").textContent = theMap.has(image) ? "Show on the map" : "Show its category on the map";
+}
+
+/** Create a small picture of an image of a group, which the viewer then steps through. */
+function stackButton(image, current, stack) {
+  const title = images.file[image];
+  return button(frame(image), () => openViewer(image, stack), { title, ariaCurrent: String(image === current) });
 }
 
 function step(by) {

@@ -6,11 +6,14 @@ import { openImage } from "/static/review/image.js";
 import { bind, KEYS, labelOf } from "/static/review/keys.js";
 import { askMove, mergeInto, moving, rename, shown } from "/static/review/names.js";
 import { acceptedUnseen } from "/static/review/phrases.js";
+import { stacked, unstacked } from "/static/review/stacks.js";
 import { categoryOf, decide, get, goTo, state, toast } from "/static/review/state.js";
 import { button, make } from "/static/shared/dom.js";
 import { counted, percent, thousands } from "/static/shared/text.js";
 
 const ORDERS = { doubt: "Least sure first", typical: "Most typical first" };
+const COLUMN_ORDERS = { up: "Column, ascending", down: "Column, descending" };
+const FITS = "text, >5 or 5..9";
 const BUTTONS = {
   confirmPage: "Confirm page",
   confirm: "Confirm",
@@ -24,11 +27,13 @@ const BUTTONS = {
   beside: "Beside",
 };
 let order = "doubt"; // of the last grid
+let filter = { column: "", fits: "" }; // of the last grid: the number of a column, and what its cells must fit
+let stacks = true; // whether images of a group are shown as one
 
 /** What can be done with the images of a grid of a category; `other` is the one beside it. */
 function actionsOf(id, grid, other) {
   const name = () => categoryOf(id).name;
-  const chosen = () => [...grid.chosen];
+  const chosen = () => unstacked(grid.data, [...grid.chosen]);
   // About what this grid shows; afterwards nothing is chosen, so that the next decision is not about the same images.
   const act = async (action) => {
     if (action && (await decide(action, grid.data.version))) grid.choose([]);
@@ -44,20 +49,20 @@ function actionsOf(id, grid, other) {
     confirmPage: async () => {
       const labelled = (row) => grid.data.labelled[grid.indexOf.get(row)];
       const open = (row) => !grid.chosen.has(row) && !labelled(row) && grid.canChoose(row);
-      const rows = grid.rowsInView().filter(open);
+      const rows = unstacked(grid.data, grid.rowsInView().filter(open));
       if (rows.length) await decide({ do: "accept", rows }, grid.data.version);
     },
     confirmAll: async () => {
-      const text = `Confirm all ${counted(grid.count, "image")} of ${name()}?`;
+      const text = `Confirm all ${counted(categoryOf(id).size, "image")} of ${name()}?`;
       if (await ask(text, "Confirm", "Cancel")) await act({ do: "accept category", category: id });
     },
     move: needsChoice(async () => {
-      const title = `Move ${counted(grid.chosen.size, "image")} to`;
+      const title = `Move ${counted(chosen().length, "image")} to`;
       await act(other ? moving(chosen(), other) : await askMove(title, chosen(), { without: [id] }));
     }),
     reject: needsChoice(() => act({ do: "reject", rows: chosen(), category: id })),
     split: needsChoice(async () => {
-      const to = await chooseName(`Split ${counted(grid.chosen.size, "image")} off as`, { existing: false });
+      const to = await chooseName(`Split ${counted(chosen().length, "image")} off as`, { existing: false });
       if (to) await act({ do: "split", rows: chosen(), name: to.name });
     }),
     rename: async () => follow(await rename(id)),
@@ -89,29 +94,79 @@ function toolbar(grid, actions, other, ...first) {
   return make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, ...first, ...tools);
 }
 
+/** The choice of a column and of what its cells must fit; calls `changed`. */
+function columnFilter(changed) {
+  const any = make("option", { value: "", textContent: "Any column" });
+  const names = state.columns.map(({ name }, at) => make("option", { value: String(at), textContent: name }));
+  const select = make("select", { ariaLabel: "Column" }, any, ...names);
+  const list = make("datalist", { id: `choices-${Math.random().toString(36).slice(2)}` });
+  const input = make("input", { type: "search", ariaLabel: "What the column must fit", placeholder: FITS });
+  input.setAttribute("list", list.id);
+  select.value = filter.column;
+  input.value = filter.fits;
+  const show = () => {
+    input.hidden = select.value === "";
+    const choices = state.columns[select.value]?.choices ?? [];
+    list.replaceChildren(...choices.map((value) => make("option", { value })));
+  };
+  const choose = () => {
+    if (filter.column !== select.value) input.value = "";
+    filter = { column: select.value, fits: input.value };
+    show();
+    changed();
+  };
+  select.onchange = choose;
+  input.onchange = choose;
+  input.onsearch = choose;
+  show();
+  return make("span", { className: "filter", hidden: !state.columns.length }, select, input, list);
+}
+
 /** The grid of one category with its heading and its tools. */
 async function pane(id, other = null) {
   const [title, facts] = [make("h1"), make("span", { className: "soft" })];
   const count = make("span", { className: "chosen", role: "status" });
-  const options = Object.entries(ORDERS).map(([value, textContent]) => make("option", { value, textContent }));
-  const select = make("select", { ariaLabel: "Order" }, ...options);
-  select.value = order;
-  const load = () => get(`/api/category/${id}?order=${select.value}`);
+  const select = make("select", { ariaLabel: "Order" });
+  const offerOrders = () => {
+    const offered = { ...ORDERS, ...(filter.column === "" ? {} : COLUMN_ORDERS) };
+    if (!(order in offered)) order = "doubt";
+    select.replaceChildren(
+      ...Object.entries(offered).map(([value, textContent]) => make("option", { value, textContent })),
+    );
+    select.value = order;
+  };
+  offerOrders();
+  const load = async () => {
+    const where = filter.column === "" ? "" : `&column=${filter.column}&fits=${encodeURIComponent(filter.fits)}`;
+    const data = await get(`/api/category/${id}?order=${select.value}${where}`);
+    together.hidden = !data.group.some((group, at) => group >= 0 && data.group.indexOf(group) < at);
+    return stacks ? stacked(data) : data;
+  };
   const tell = () => {
-    const [all, chosen] = [grid.data.rows.length, grid.chosen.size];
+    const [all, chosen] = [grid.data.rows, [...grid.chosen]].map((rows) => unstacked(grid.data, rows).length);
     count.textContent = chosen ? `${thousands(chosen)} of ${thousands(all)} chosen` : counted(all, "image");
   };
+  const reload = async () => grid.show(await load());
+  const together = button("Stacks", async () => {
+    stacks = !stacks;
+    together.ariaPressed = String(stacks);
+    await reload();
+  }, { className: "toggle", ariaPressed: String(stacks), title: "Show images of a group as one, and decide on all of them" });
+  const byColumn = columnFilter(async () => {
+    offerOrders();
+    await reload();
+  });
   const grid = new Grid(await load(), { changed: tell, open: (row) => openImage(row, grid.data.rows) });
   const actions = actionsOf(id, grid, other);
   select.onchange = async () => {
     order = select.value;
-    grid.show(await load());
+    await reload();
   };
   const element = make(
     "section",
     {},
     make("div", { className: "head" }, title, facts),
-    toolbar(grid, actions, other, count, select),
+    toolbar(grid, actions, other, count, select, byColumn, together),
     grid.element,
   );
   tell();

@@ -35,12 +35,20 @@ export async function imagePage(view, row) {
   if (!here) return null;
   const [file] = here.file;
   const [facts, similar, beside] = [make("dl"), make("div"), make("div", { className: "strip" })];
+  const others = here.stack[0].filter((each) => each !== row);
+  const group = others.length > 0 && make("div", { className: "strip" });
+  if (group) {
+    const { category } = await describe(others);
+    group.append(...others.map((each, at) => similarImage(each, category[at])));
+  }
   const picture = here.lost[0] ? lostPicture(here.lost[0]) : large(row, { className: "main", alt: file });
   const about = make(
     "div",
     {},
     make("h2", {}, isolated(file)),
     facts,
+    group && make("h3", { textContent: "Others of its group" }),
+    group,
     make("h3", { textContent: "Move it to a similar category" }),
     similar,
     make("h3", { textContent: "Most similar images" }),
@@ -57,12 +65,13 @@ export async function imagePage(view, row) {
         ["Confidence", percent(here.confidence[0])],
         ...(here.other[0] ? [["Status", "fits nowhere"]] : []),
         ["Reviewed", reviewedWord(here, 0) || state.reviewed_words[0]],
+        ...here.cells[0],
       ]),
     );
     const near = await get(`/api/near/${row}`);
-    const others = [...near.known, ...near.new].filter((id) => id !== own);
+    const ids = [...near.known, ...near.new].filter((id) => id !== own);
     const lost = make("p", { className: "soft", textContent: LOST });
-    similar.replaceChildren(...(here.lost[0] ? [lost] : others.map((id) => moveButton(row, id))));
+    similar.replaceChildren(...(here.lost[0] ? [lost] : ids.map((id) => moveButton(row, id))));
     beside.replaceChildren(...near.rows.map((each, at) => similarImage(each, near.category[at])));
   };
   const step = (by) => () => {

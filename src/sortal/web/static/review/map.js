@@ -60,18 +60,34 @@ function largestGroup(data, points) {
   return [...groups].sort(([, a], [, b]) => b.length - a.length)[0];
 }
 
+/** The colour of a value of a column: a share of its range, or the number of a value; below 0 without one. */
+function columnColour(value, scale) {
+  if (value < 0) return styleColour("--line");
+  return scale ? `oklch(${0.35 + 0.5 * value} 0.13 ${30 + 210 * value})` : categoryColour(value);
+}
+
 export async function mapPage(view) {
   const canvas = make("canvas", { tabIndex: 0, role: "application", ariaLabel: LABEL });
   const tip = make("div", { id: "tip", hidden: true });
   const count = make("span", { className: "chosen", role: "status" });
   const colours = Object.keys(COLOURS).map((value) => make("option", { value, textContent: `By ${value}` }));
-  const select = make("select", { ariaLabel: "Colour by", onchange: () => map.redraw() }, ...colours);
+  const own = state.columns.map(({ name }, at) => make("option", { value: String(at), textContent: `By ${name}` }));
+  const ofColumn = make("optgroup", { label: "Columns of your table", hidden: !own.length }, ...own);
+  const select = make("select", { ariaLabel: "Colour by", onchange: () => recolour() }, ...colours, ofColumn);
+  let column = null; // what decides the colours, if that is a column
+  const load = async () => {
+    column = select.value in COLOURS ? null : await get(`/api/colours/${select.value}`);
+  };
+  const recolour = async () => {
+    await load();
+    map.redraw();
+  };
   const nothing = Object.fromEntries([...COLUMNS, "x", "y"].map((name) => [name, []]));
   const grid = new Grid(nothing, { open: (row) => openImage(row, grid.data.rows) });
   const map = new PointMap(canvas, tip, {
     data: nothing,
-    valueOf: (point) => COLOURS[select.value][0](map.data, point),
-    colourOf: (value) => COLOURS[select.value][1](value),
+    valueOf: (point) => (column ? column.values[point] ?? -1 : (COLOURS[select.value] ?? COLOURS.category)[0](map.data, point)),
+    colourOf: (value) => (column ? columnColour(value, column.scale) : (COLOURS[select.value] ?? COLOURS.category)[1](value)),
     describe: (point) => tooltip(map.data, point),
     clickOn: (point) => () => openImage(map.data.rows[point], map.data.rows),
     choose: (points) => list(points),

@@ -1,0 +1,87 @@
+"""Features of images and nothing else: computed at full speed, resumed where they were interrupted, and written."""
+
+import io
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sortal.config import AUTO, Discovery, load_named_backbone
+from sortal.discovery.defaults import resolved
+from sortal.discovery.streaming import StreamedRows, read_once
+from sortal.errors import InputError, Remedy
+from sortal.images.exported import utf8
+from sortal.images.image_set import ImageSet
+from sortal.images.store.packing import Settings
+from sortal.learning.backbones.registry import load_backbone
+from sortal.system.device import choose_device, start
+from sortal.system.files import write_atomically
+from sortal.system.progress import Runtime
+
+WRITTEN = (".parquet", ".npz")  # extensions
+
+
+def compute_features(
+    images: ImageSet,
+    out: Path,
+    *,
+    backbone: str = AUTO,
+    weights: str | None = None,
+    max_pixels: int = Discovery().max_pixels,
+    force: bool = False,
+    runtime: Runtime = Runtime(),
+) -> StreamedRows:
+    """Compute the features of images, and write them to a file with the names and labels of the images.
+
+    What is computed is kept beside the file until that is written, so that the same call resumes.
+    """
+    check_file_to_write(out, force)
+    load_named_backbone(backbone)
+    device = choose_device(runtime.device, None)
+    start(device)
+    chosen = resolved(Discovery(backbone=backbone, weights=weights), on_gpu=device.type == "cuda").backbone
+    network = load_backbone(chosen, weights=weights).to(device)
+    settings = Settings.of(network.spec, max_pixels)
+    cache = out.with_name(f"{out.name}.cache")
+    found = read_once(images, network, cache, settings, AUTO, runtime)
+    write_atomically(out, _encoded(images.select(found.readable), found, out.suffix.lower()))
+    shutil.rmtree(cache, ignore_errors=True)
+    return found
+
+
+def check_file_to_write(out: Path, force: bool) -> None:
+    """Refuse a file that cannot be written, before any work."""
+    another = Remedy("choose another file", out=...)
+    if out.suffix.lower() not in WRITTEN:
+        raise InputError(f"The features must be written as {' or '.join(WRITTEN)}, got {str(out)!r}.", another)
+    if not out.parent.is_dir() or out.is_dir():
+        raise InputError(f"The features must be a file in an existing folder, got {str(out)!r}.", another)
+    if os.path.lexists(out) and not force:
+        raise InputError(f"The file {str(out)!r} exists.", another, Remedy("overwrite it", force=True))
+    if out.suffix.lower() == ".parquet":
+        _arrow()
+
+
+def _encoded(images: ImageSet, found: StreamedRows, kind: str) -> bytes:
+    names = (*images.classes, None)
+    files, labels = [utf8(file) for file in images.files], [names[each] for each in images.labels.tolist()]
+    buffer, x = io.BytesIO(), np.ascontiguousarray(found.x)
+    if kind == ".npz":
+        np.savez(buffer, file_name=np.array(files), label=np.array([each or "" for each in labels]), features=x)
+        return buffer.getvalue()
+    pyarrow, parquet = _arrow()
+    values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(x.ravel(), pyarrow.float32()), x.shape[1])
+    text = pyarrow.array(labels, pyarrow.string())
+    parquet.write_table(pyarrow.table({"file_name": files, "label": text, "features": values}), buffer)
+    return buffer.getvalue()
+
+
+def _arrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError('Parquet needs pyarrow: pip install "sortal[parquet]", or write an .npz file.') from None
+    return pyarrow, parquet

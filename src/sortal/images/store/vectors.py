@@ -1,0 +1,64 @@
+"""Feature vectors that are sorted instead of images: their contents, their neighbours and their spread."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.images.decoding import DIGEST_SIZE, digest
+
+Matrix = NDArray[np.float32]
+NEIGHBOURS = 8  # of each vector
+MOST_ANCHORS = 8192  # vectors, evenly spaced, that neighbours are looked for among
+ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Rows of unit length, (n, d), but for those that are 0."""
+
+    rows: Matrix
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def select(self, rows: NDArray[np.bool_]) -> "Vectors":
+        """Return the rows of a mask (n,)."""
+        return Vectors(self.rows[rows])
+
+    @cached_property
+    def deviations(self) -> Matrix:
+        """The standard deviation of each dimension, (d,)."""
+        found: Matrix = self.rows.std(axis=0, dtype=np.float64).astype(np.float32)
+        return found
+
+    @cached_property
+    def neighbours(self) -> NDArray[np.int64]:
+        """The rows of the nearest others of each, (n, count), the nearest first; among many, of a part of them."""
+        n = len(self.rows)
+        anchors = np.unique(np.linspace(0, n - 1, min(n, MOST_ANCHORS)).astype(np.int64))
+        count = min(NEIGHBOURS, len(anchors) - 1)
+        found = np.empty((n, count), dtype=np.int64)
+        among = self.rows[anchors].T
+        for start in range(0, n, ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            cosines = self.rows[part] @ among
+            cosines[anchors == np.arange(n)[part, None]] = -np.inf
+            nearest = (
+                np.argpartition(-cosines, range(count), axis=1)[:, :count] if count else cosines[:, :0].astype(int)
+            )
+            found[part] = anchors[nearest]
+        return found
+
+
+def unit_rows(x: NDArray[np.floating]) -> Matrix:
+    """Return rows (n, d) of unit length; those that are 0 stay so."""
+    found: Matrix = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    return found
+
+
+def digests_of(x: Matrix) -> NDArray[np.bytes_]:
+    """Return the digest of each row, (n,)."""
+    rows = np.ascontiguousarray(x).view(np.uint8)
+    return np.array([digest(row) for row in rows], dtype=f"S{DIGEST_SIZE}")

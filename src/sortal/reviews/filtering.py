@@ -1,0 +1,108 @@
+"""Filters, orders and colours: images by the columns of the user's table."""
+
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.images.columns import Columns, ImageColumn, is_missing
+from sortal.runs.confidence import Ints
+from sortal.runs.run import Assignments
+from sortal.system.text import readable
+
+MOST_CHOICES = 100  # values of a column that are offered, the most frequent first
+LONGEST_CELL_SHOWN = 1000  # characters
+MOST_STACKED = 60  # images of a group that are shown beside one of them
+LONGEST_FILTER = 200  # characters
+BETWEEN = re.compile(r"(.*?)\.\.(.*)")
+COMPARED = re.compile(r"(<=|>=|<|>|=)(.*)")
+
+
+def described(columns: Columns) -> list[dict[str, Any]]:
+    """Return the names and types of columns, and the values of those with few, for a page."""
+    return [
+        {"name": readable(each.name), "kind": each.kind, "choices": _choices(each) if each.kind == "category" else []}
+        for each in columns.each
+    ]
+
+
+def _choices(column: ImageColumn) -> list[str]:
+    counts = Counter(cell for cell in column.cells if not is_missing(cell))
+    return [readable(cell) for cell, _ in counts.most_common(MOST_CHOICES)]
+
+
+def told(a: Assignments, rows: Ints) -> dict[str, Any]:
+    """Return what the columns say of images, as names and cells, and the images of the group of each, for a page."""
+    cells = [[(each.name, each.cells[row]) for each in a.columns.each if each.cells[row]] for row in rows.tolist()]
+    shown = [[(readable(name), readable(cell, LONGEST_CELL_SHOWN)) for name, cell in pairs] for pairs in cells]
+    stacks = [np.flatnonzero(a.group == each)[:MOST_STACKED].tolist() for each in a.group[rows]]
+    return {"cells": shown, "stack": stacks}
+
+
+def in_order(column: ImageColumn, rows: Ints, *, down: bool = False) -> Ints:
+    """Return rows ordered by a column, those without a cell last."""
+
+    def key(row: int) -> tuple[bool, float, str]:
+        value, cell = column.values[row], column.cells[row]
+        number = 0.0 if value is None else value
+        return (value is None if column.kind in ("number", "time") else is_missing(cell)), number, cell.casefold()
+
+    there = sorted(rows.tolist(), key=key)
+    empty = sum(key(row)[0] for row in there)
+    filled, rest = there[: len(there) - empty], there[len(there) - empty :]
+    return np.array([*(filled[::-1] if down else filled), *rest], dtype=np.int64)
+
+
+def matching(column: ImageColumn, text: str) -> NDArray[np.bool_]:
+    """Return the mask (n,) of images whose cell fits a text: 5..9, >5, <=2024-05-01 or a value, or else contains it.
+
+    An empty text fits every cell; = alone fits those that are empty.
+    """
+    wanted = text.strip()
+    bounds = _bounds(column, wanted)
+    if bounds is not None:
+        low, high = bounds
+        return np.array([value is not None and low <= value <= high for value in column.values], dtype=bool)
+    if wanted.startswith("="):
+        exact = wanted[1:].strip().casefold()
+        return np.array([cell.strip().casefold() == exact or (not exact and is_missing(cell)) for cell in column.cells])
+    part = wanted.casefold()
+    return np.array([part in cell.casefold() for cell in column.cells], dtype=bool)
+
+
+def _bounds(column: ImageColumn, text: str) -> tuple[float, float] | None:
+    """Return the least and the largest number or time that a filter means, if it means any."""
+    if column.kind not in ("number", "time"):
+        return None
+
+    def value(part: str) -> float | None:
+        [found] = ImageColumn.infer("", [part]).values if part.strip() else [None]
+        return found
+
+    if between := BETWEEN.fullmatch(text):
+        low, high = value(between[1]), value(between[2])
+        fits = (low is not None or not between[1].strip()) and (high is not None or not between[2].strip())
+        return (-np.inf if low is None else low, np.inf if high is None else high) if fits else None
+    compared = COMPARED.fullmatch(text)
+    if compared is None or (limit := value(compared[2])) is None:
+        return None
+    below, above = np.nextafter(limit, -np.inf), np.nextafter(limit, np.inf)
+    return {"<": (-np.inf, below), "<=": (-np.inf, limit), ">": (above, np.inf), ">=": (limit, np.inf)}.get(
+        compared[1], (limit, limit)
+    )
+
+
+def coloured(column: ImageColumn, rows: Ints) -> dict[str, Any]:
+    """Return what decides the colours of images: shares of the range of a column from 0 to 1, or numbers of values.
+
+    Shares are of ranks, so that a few unusual numbers do not make all others look the same. Without a cell it is −1.
+    """
+    there = rows.tolist()
+    if column.kind in ("number", "time"):
+        known = sorted({value for row in there if (value := column.values[row]) is not None})
+        rank = {value: at / max(len(known) - 1, 1) for at, value in enumerate(known)}
+        return {"values": [round(rank.get(column.values[row], -1), 3) for row in there], "scale": True}
+    numbers = {cell: at for at, cell in enumerate(_choices(column))}
+    return {"values": [numbers.get(readable(column.cells[row]), -1) for row in there], "scale": False}
