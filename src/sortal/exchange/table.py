@@ -41,8 +41,7 @@ def parquet(request: Request) -> LeftOut:
 def embeddings(request: Request) -> LeftOut:
     """Write the learned features of each image as Parquet, with its name, category and confidence."""
     pyarrow, parquet = _arrow("embeddings")
-    rows = tuple(range(len(request.rows)))
-    kept = [row for row in rows if not request.originals.has_changed(row)]
+    kept = [row for row in range(len(request.rows)) if not request.originals.has_changed(row)]
     _, left = _unchanged(request)
     x = np.ascontiguousarray(request.run.features[kept], dtype=np.float32)
     values = pyarrow.array(x.ravel(), pyarrow.float32())
@@ -54,6 +53,9 @@ def embeddings(request: Request) -> LeftOut:
         "confidence": pyarrow.array([request.rows[row].confidence for row in kept], pyarrow.float64()),
         "features": pyarrow.FixedSizeListArray.from_arrays(values, x.shape[1]),
     }
+    for column in request.run.assignments.columns.take(kept).each:
+        cells = column.array() if column.kind == "number" else [utf8(cell) for cell in column.cells]
+        columns.setdefault(utf8(column.name), pyarrow.array(cells))
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.table(columns), buffer)
     _write(request, buffer.getvalue())
