@@ -71,7 +71,7 @@ def test_its_loss_is_that_of_the_formula() -> None:
         assert found == pytest.approx(values(SimGcd.losses(method, batch)), rel=1e-12)
         ours = LegoGcd(convnet(), 4, [0, 1], Retention(hidden=8, bottleneck=3, confidence=0.4))
         ours.mean_prediction.copy_(method.usual)
-        gradients = []
+        gradients: list[torch.Tensor] = []
         for name, each in {"known": method, "retention": ours}.items():
             leaf = outputs.clone().requires_grad_()
             gradients += torch.autograd.grad(each.losses(batch_of(leaf, labels))[name], leaf)

@@ -259,17 +259,10 @@ def _extractor(job: Job, backbone: Backbone, store: PixelStore) -> Callable[[Run
     if isinstance(job.recipe.losses, Rounds) and backbone.has_trunk:
         kept = KeptTokens(int(KEPT_SHARE * free_bytes(job.device)))
 
+    compute = partial(extract, backbone, store, normalise=True, folder=job.cache, processes=job.processes, kept=kept)
+
     def features(runtime: Runtime) -> Features:
-        x = extract(
-            backbone,
-            store,
-            normalise=True,
-            folder=job.cache,
-            precision=job.recipe.training.precision,
-            processes=job.processes,
-            kept=kept,
-            runtime=runtime,
-        )
+        x = compute(precision=job.recipe.training.precision, runtime=runtime)
         if not np.isfinite([x.min(), x.max()]).all():  # training measures only some of them
             raise SortalError("Features must be finite, got NaN or infinity. Use a lower lr, or other weights.")
         return x

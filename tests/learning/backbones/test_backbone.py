@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,7 @@ def test_weights_are_saved_under_their_own_names_with_a_json_of_the_rest(tmp_pat
     assert all(torch.equal(saved[name], own[name]) and saved[name].dtype == own[name].dtype for name in own)
     assert json.loads((folder / "best.v1.json").read_text()) == {
         "format": BACKBONE_FORMAT,
-        **json.loads(json.dumps(asdict(backbone.spec))),
+        **json.loads(json.dumps(backbone.spec.described())),
         "trained": 2,
         "source": "a file",
         "sha256": hashlib.sha256((folder / "best.v1.safetensors").read_bytes()).hexdigest(),

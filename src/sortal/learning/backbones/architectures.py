@@ -99,11 +99,12 @@ def _with_class_token(name: str, model: str, arguments: dict[str, Any], size: in
     """Create a vision transformer whose features are its class token; None if it has none."""
     try:
         return _made(name, model, size, {**arguments, "img_size": size, "global_pool": "token"})
-    except AssertionError:  # without a message
+    except AssertionError as error:
         with torch.device("meta"):  # allocates no weights
             pooled = _made(name, model, size, arguments)
         if getattr(pooled, "cls_token", None) is not None:
-            raise InputError(f"{name} does not support an image_size of {size}.") from None
+            problem = hub.first_line(error)
+            raise InputError(f"{name} does not support an image_size of {size}: {problem}.") from error
         return None
 
 

@@ -37,6 +37,13 @@ EXTRA = re.compile(
 PATCHES = "patch_embed.proj.weight"
 BLOCK_GROUP = re.compile(r"^blocks\.\d+\.(\d+)\.")  # DINOv2 groups blocks: blocks.<group>.<block>.
 
+# Names of EfficientNet-PyTorch and what timm calls these: of the whole network, of a block, and of one of the first.
+EFFICIENTNET = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2", "_fc": "classifier"}
+SQUEEZE = {"_se_reduce": "se.conv_reduce", "_se_expand": "se.conv_expand", "_depthwise_conv": "conv_dw"}
+EXPANDED = {"_expand_conv": "conv_pw", "_bn0": "bn1", "_bn1": "bn2", "_project_conv": "conv_pwl", "_bn2": "bn3"}
+SEPARABLE = {**SQUEEZE, "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
+EFFICIENTNET_KEY = re.compile(r"(?:_blocks\.(\d+)\.)?(_\w+)\.(\w+)")
+
 
 def sha256(path: Path) -> str:
     with open_regular(path) as file:
@@ -99,10 +106,10 @@ def fill(net: nn.Module, state: StateDict, *, name: str, origin: str) -> None:
     """Load weights into a timm network, which they must match exactly; position embeddings are resampled."""
     state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     own = net.state_dict()
-    if not any(map(BLOCK_GROUP.match, own)):
-        state = {BLOCK_GROUP.sub(r"blocks.\1.", key): value for key, value in state.items()}
-    state = {key: value for key, value in _translate(net, state).items() if key in own or not EXTRA.match(key)}
     optional = {key for key in own if key.endswith("num_batches_tracked") or key.startswith(f"{HEAD}.")}
+    if any(key not in state or state[key].shape != own[key].shape for key in own.keys() - optional):
+        state = _translate(net, state)
+    state = {key: value for key, value in state.items() if key in own or not EXTRA.match(key)}
     missing = sorted(own.keys() - state.keys() - optional)
     unexpected = sorted(state.keys() - own.keys())
     both = (("missing", missing), ("unexpected", unexpected))
@@ -186,6 +193,10 @@ def _unwrap(content: Any) -> StateDict:
 
 def _translate(net: nn.Module, state: StateDict) -> StateDict:
     """Let timm translate the names of other projects and resample position embeddings."""
+    if not any(map(BLOCK_GROUP.match, net.state_dict())):
+        state = {BLOCK_GROUP.sub(r"blocks.\1.", key): value for key, value in state.items()}
+    if "_conv_stem.weight" in state:
+        return _from_efficientnet(net, state)
     module: Any = sys.modules[type(net).__module__]
     if not module.__name__.startswith("timm.") or not hasattr(module, "checkpoint_filter_fn"):
         return state
@@ -196,4 +207,19 @@ def _translate(net: nn.Module, state: StateDict) -> StateDict:
         return state  # another architecture, which the check of names and shapes reports
     if PATCHES in state and state[PATCHES].dim() == 4:
         translated[PATCHES] = state[PATCHES]  # timm would silently resample patches of another size
+    return translated
+
+
+def _from_efficientnet(net: nn.Module, state: StateDict) -> StateDict:
+    """Translate the names of EfficientNet-PyTorch, whose blocks are not in stages."""
+    blocks = list(dict.fromkeys(found[0] for key in net.state_dict() if (found := re.match(r"blocks\.\d+\.\d+", key))))
+    translated = StateDict()
+    for key, value in state.items():
+        found = EFFICIENTNET_KEY.fullmatch(key)
+        if found is None or (found[1] and int(found[1]) >= len(blocks)):
+            return state  # another architecture
+        expanding = f"_blocks.{found[1]}._expand_conv.weight" in state
+        names = EFFICIENTNET if found[1] is None else {**SQUEEZE, **EXPANDED} if expanding else SEPARABLE
+        place = "" if found[1] is None else f"{blocks[int(found[1])]}."
+        translated[f"{place}{names.get(found[2], found[2])}.{found[3]}"] = value
     return translated

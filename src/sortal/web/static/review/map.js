@@ -75,8 +75,15 @@ export async function mapPage(view) {
   const ofColumn = make("optgroup", { label: "Columns of your table", hidden: !own.length }, ...own);
   const select = make("select", { ariaLabel: "Colour by", onchange: () => recolour() }, ...colours, ofColumn);
   let column = null; // what decides the colours, if that is a column
+  const legend = make("div", { className: "legend", role: "group", ariaLabel: "Colours" });
   const load = async () => {
     column = select.value in COLOURS ? null : await get(`/api/colours/${select.value}`);
+    const key = (column?.key ?? []).map(([value, text]) => {
+      const swatch = make("i", { ariaHidden: "true" });
+      swatch.style.setProperty("--swatch", columnColour(value, column.scale));
+      return make("span", {}, swatch, isolated(text));
+    });
+    legend.replaceChildren(...key);
   };
   const recolour = async () => {
     await load();
@@ -129,7 +136,7 @@ export async function mapPage(view) {
   const tools = [tool("Confirm", "confirm"), tool("Move", "move"), tool("Split off", "split")];
   const bar = { className: "sticky", role: "toolbar", ariaLabel: "Decisions" };
   const stage = make("div", { className: "stage" }, canvas, tip);
-  const beside = make("section", {}, make("div", bar, select, ...tools, count), grid.element);
+  const beside = make("section", {}, make("div", bar, select, ...tools, count), legend, grid.element);
   view.replaceChildren(make("div", { className: "with-map" }, stage, beside));
   list([]);
   const update = async () => {
