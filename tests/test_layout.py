@@ -38,6 +38,7 @@ LIGHT = (
     "sortal.discovery.defaults",
     "sortal.discovery.earlier",
     "sortal.discovery.symptoms",
+    "sortal.learning.backbones.descriptions",
     "sortal.learning.backbones.hub",
     "sortal.learning.backbones.names",
     "sortal.learning.log",

@@ -86,6 +86,8 @@ def discover(
         labels, settings = found.pop("labels", labels), {**found, **settings}
     how, reading = from_keywords(settings, Discovery, Reading)
     if features is not None and not isinstance(features, str | os.PathLike):
+        if isinstance(labels, str | os.PathLike) or images is not None:
+            raise InputError("An array of features goes with lists of files and labels, not with a table or a folder.")
         images, labels, features = features_in_memory(features, files=files, labels=labels, reading=reading), None, None
         reading = Reading()
     elif files is not None or not isinstance(labels, str | os.PathLike | None):

@@ -14,7 +14,7 @@ from sortal.images.store.vectors import Matrix, Vectors
 from sortal.learning.views import Keys, RowNumbers, uniform_draws
 
 MIXED = 0.5  # share of a neighbour in a view, at most
-NOISE = 0.5  # standard deviation, in those of each dimension over all vectors
+NOISE = 0.2  # standard deviation, in those of each dimension over all vectors
 DROPPED = 0.1  # share of the dimensions in which a view is like the mean
 DRAWN = 2**20  # normal numbers, of which a view takes a stretch
 

@@ -12,7 +12,7 @@ X = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1).astype(np.float32)
 
 def test_rows_get_unit_length_unless_they_are_zero() -> None:
     found = unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
-    np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(found, np.array([[0.6, 0.8], [0.0, 0.0]]), rtol=1e-6)
 
 
 def test_neighbours_are_the_nearest_others() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Spec
-from sortal.learning.backbones.network import HEAD, FrozenNetwork, Network, network
+from sortal.learning.backbones.network import RESIDUAL_HEAD, FrozenNetwork, Network, network
 from sortal.learning.backbones.registry import load_backbone
 
 POOLED = [family for family in tiny_encoders.FAMILIES if family != "vit"]  # has a class token, and a class of its own
@@ -108,9 +108,9 @@ def test_a_head_is_trained_on_a_network_that_cannot_be_cut(kind: Any, tmp_path: 
     whole = nn.functional.normalize(backbone.net(images()), dim=1)
     torch.testing.assert_close(backbone(images()), whole)  # until it is trained
     trained = {name for name, value in backbone.net.named_parameters() if value.requires_grad}
-    assert trained == {name for name, _ in backbone.net.named_parameters() if name.startswith(HEAD)}
+    assert trained == {name for name, _ in backbone.net.named_parameters() if name.startswith(RESIDUAL_HEAD)}
     backbone(images()).square().sum().backward()
-    assert backbone.net.get_parameter(f"{HEAD}.last.weight").grad is not None
+    assert backbone.net.get_parameter(f"{RESIDUAL_HEAD}.last.weight").grad is not None
 
 
 def test_a_network_without_a_row_of_features_is_refused() -> None:

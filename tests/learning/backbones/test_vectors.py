@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as nnf
 
 from sortal.learning.backbones.registry import load_backbone
-from sortal.learning.backbones.vectors import ResidualHead, VectorBackbone
+from sortal.learning.backbones.vectors import GAIN, ResidualHead, VectorBackbone
 
 
 def rows(n: int = 5, width: int = 7) -> torch.Tensor:
@@ -23,7 +23,7 @@ def test_a_head_adds_what_its_two_layers_make_of_a_row() -> None:
     head.first.bias.data.fill_(0.25)
     unit = rows() / rows().norm(dim=1, keepdim=True)
     hidden = nnf.gelu(unit @ head.first.weight.T + 0.25)
-    torch.testing.assert_close(head(rows()), unit + 0.5 * hidden.sum(1, keepdim=True))
+    torch.testing.assert_close(head(rows()), unit + 0.5 * GAIN * hidden.sum(1, keepdim=True))
 
 
 def test_vectors_are_directions_from_their_mean_until_the_head_is_trained() -> None:
@@ -45,6 +45,6 @@ def test_the_head_is_all_that_is_trained_and_the_seed_decides_how_it_starts() ->
 
 def test_a_saved_backbone_has_the_mean_and_the_head(tmp_path: Path) -> None:
     backbone = VectorBackbone(torch.arange(7) / 10, seed=3)
-    backbone.blocks[0].last.weight.data.fill_(0.5)
+    backbone.get_parameter("net.1.last.weight").data.fill_(0.5)
     backbone.save(tmp_path / "model")
     assert torch.equal(load_backbone(str(tmp_path / "model.json"))(rows()), backbone(rows()))

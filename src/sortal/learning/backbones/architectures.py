@@ -11,9 +11,9 @@ from sortal.config import Interpolation
 from sortal.errors import InputError, Remedy, listing
 from sortal.learning.backbones import hub
 from sortal.learning.backbones.backbone import Backbone, Spec
+from sortal.learning.backbones.descriptions import NEEDS_OPEN_CLIP
 from sortal.learning.backbones.names import RANDOM, unknown
 from sortal.learning.backbones.network import network
-from sortal.learning.backbones.published import NEEDS_OPEN_CLIP
 from sortal.learning.backbones.vit import VisionTransformer
 
 TRANSFORMERS = ["deit", "eva", "vision_transformer", "vision_transformer_hybrid"]  # modules of timm

@@ -10,7 +10,7 @@ from pathlib import Path
 from sortal.config import CONVNET, is_reference, registered_backbone
 from sortal.errors import InputError, listing
 from sortal.learning.backbones import hub
-from sortal.learning.backbones.published import check_weights, find_published, is_published
+from sortal.learning.backbones.descriptions import check_weights, find_published, is_published
 from sortal.system.open_folder import kind_of
 
 RANDOM = "random"  # untrained weights

@@ -15,7 +15,7 @@ from sortal.learning.backbones.vectors import ResidualHead
 
 logger = logging.getLogger(__name__)
 
-HEAD = "residual_head"  # its name among the weights
+RESIDUAL_HEAD = "residual_head"  # its name among the weights
 
 
 class Network(Backbone):
@@ -80,12 +80,12 @@ class FrozenNetwork(Backbone):
 
     def __init__(self, net: nn.Module, spec: Spec) -> None:
         super().__init__(net, spec)
-        self.net.add_module(HEAD, ResidualHead(spec.width))
+        self.net.add_module(RESIDUAL_HEAD, ResidualHead(spec.width))
         self.train_last(1)
 
     @property
     def blocks(self) -> list[nn.Module]:
-        return [self.net.get_submodule(HEAD)]
+        return [self.net.get_submodule(RESIDUAL_HEAD)]
 
     @property
     def has_trunk(self) -> bool:
@@ -95,7 +95,7 @@ class FrozenNetwork(Backbone):
         return cast(Tensor, self.net(images))
 
     def tail(self, inputs: Tensor) -> Tensor:
-        return cast(Tensor, self.net.get_submodule(HEAD)(inputs))
+        return cast(Tensor, self.net.get_submodule(RESIDUAL_HEAD)(inputs))
 
 
 def network(net: nn.Module, spec: Spec) -> Backbone:

@@ -9,11 +9,12 @@ import torch
 
 from sortal.config import CONVNET, VECTORS, is_reference, registered_backbone
 from sortal.errors import InputError, quoted
-from sortal.learning.backbones import hub, published
+from sortal.learning.backbones import descriptions, hub
 from sortal.learning.backbones import weights as files
 from sortal.learning.backbones.architectures import check_name, check_normalisation, create, hub_file
 from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, Spec
 from sortal.learning.backbones.convnet import ConvNet
+from sortal.learning.backbones.descriptions import find_published, is_published
 from sortal.learning.backbones.foreign import load_foreign
 from sortal.learning.backbones.names import (
     RANDOM,
@@ -22,7 +23,6 @@ from sortal.learning.backbones.names import (
     has_its_own_weights,
     path_of_saved,
 )
-from sortal.learning.backbones.published import find_published, is_published
 from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.learning.backbones.vit import ADDED_TOKENS, VisionTransformer
 from sortal.system.json_records import read_record
@@ -104,7 +104,7 @@ def load_without_weights(name: str) -> Backbone:
 def cached_weights(name: str) -> Path | None:
     """Return the file of a backbone's weights if it is on this machine."""
     if is_published(name):
-        return published.cached_weights(find_published(name))
+        return descriptions.cached_weights(find_published(name))
     return hub.cached(*hub_file(name))
 
 
@@ -113,7 +113,7 @@ def check_downloadable(name: str) -> None:
     if not is_published(name):
         hub.check_reachable(name, *hub_file(name))
     else:
-        published.check_weights(name, find_published(name))
+        descriptions.check_weights(name, find_published(name))
 
 
 def _description(name: str) -> str:
@@ -126,7 +126,7 @@ def _description(name: str) -> str:
 
 def _weights_of(name: str) -> Path:
     if is_published(name):
-        return published.weights_of(name, find_published(name))
+        return descriptions.weights_of(name, find_published(name))
     return hub.download(name, *hub_file(name))
 
 

@@ -10,6 +10,7 @@ from sortal.config import VECTORS
 from sortal.learning.backbones.backbone import Backbone, Spec
 
 HEAD_WIDTH = 512  # of the hidden layer
+GAIN = 10.0  # of what it adds to a row, at the learning rate of whole networks
 PICTURE = 128  # pixels: the shorter side of pictures that are only looked at
 
 
@@ -26,7 +27,7 @@ class ResidualHead(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         unit = nnf.normalize(rows.float(), dim=1)
-        moved: Tensor = unit + self.last(nnf.gelu(self.first(unit)))
+        moved: Tensor = unit + GAIN * self.last(nnf.gelu(self.first(unit)))
         return moved
 
 

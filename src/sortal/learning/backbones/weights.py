@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones.names import check_file
-from sortal.learning.backbones.network import HEAD
+from sortal.learning.backbones.network import RESIDUAL_HEAD
 from sortal.system.regular_files import open_regular, openable
 
 StateDict = dict[str, Tensor]
@@ -106,7 +106,7 @@ def fill(net: nn.Module, state: StateDict, *, name: str, origin: str) -> None:
     """Load weights into a timm network, which they must match exactly; position embeddings are resampled."""
     state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     own = net.state_dict()
-    optional = {key for key in own if key.endswith("num_batches_tracked") or key.startswith(f"{HEAD}.")}
+    optional = {key for key in own if key.endswith("num_batches_tracked") or key.startswith(f"{RESIDUAL_HEAD}.")}
     if any(key not in state or state[key].shape != own[key].shape for key in own.keys() - optional):
         state = _translate(net, state)
     state = {key: value for key, value in state.items() if key in own or not EXTRA.match(key)}

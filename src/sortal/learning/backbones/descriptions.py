@@ -17,7 +17,7 @@ from sortal.learning.backbones import hub
 from sortal.system.regular_files import read_regular
 
 CONFIGS = {"timm": "config.json", "open_clip": "open_clip_config.json"}  # by library
-WEIGHTS = {  # by library, the preferred ones first
+WEIGHT_FILES = {  # by library, the preferred ones first
     "timm": ("model.safetensors", "pytorch_model.bin"),
     "open_clip": (
         "open_clip_model.safetensors",
@@ -52,7 +52,7 @@ class Published:
     @property
     def files(self) -> tuple[str, ...]:
         """The files that may hold the weights, the preferred ones first."""
-        return (self.file,) if self.file else WEIGHTS[self.library]
+        return (self.file,) if self.file else WEIGHT_FILES[self.library]
 
 
 def is_published(name: str) -> bool:
@@ -125,7 +125,7 @@ def _in_folder(folder: Path) -> Published:
 
 
 def _of_open_clip(name: str) -> Published:
-    """Return a model that open_clip describes, NAME or NAME/WEIGHTS."""
+    """Return a model that open_clip describes, NAME or NAME/WEIGHT_FILES."""
     package = find_spec("open_clip")
     if package is None or package.origin is None:
         raise InputError(NEEDS_OPEN_CLIP)
@@ -174,5 +174,5 @@ def _without_weights(name: str) -> InputError:
     return InputError(
         f"The hub has no weights of {name}.",
         Remedy("pass a file", weights="FILE"),
-        Remedy("name them, NAME/WEIGHTS", backbone=f"{name}/..."),
+        Remedy("name them, NAME/WEIGHT_FILES", backbone=f"{name}/..."),
     )

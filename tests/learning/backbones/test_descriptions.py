@@ -9,8 +9,8 @@ from support import tiny_encoders
 
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import digest
+from sortal.learning.backbones.descriptions import cached_weights, find_published, is_published, weights_of
 from sortal.learning.backbones.names import check_backbone
-from sortal.learning.backbones.published import cached_weights, find_published, is_published, weights_of
 from sortal.learning.backbones.registry import cached_weights as cached_by_name
 from sortal.learning.backbones.registry import load_backbone
 
