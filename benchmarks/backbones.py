@@ -48,9 +48,8 @@ def main() -> None:
     batch, clock = given.batch or (8 if on_cpu else 256), process_time if on_cpu else monotonic
     where = platform.processor() or platform.machine() if on_cpu else torch.cuda.get_device_name()
     print(f"{where}, torch {torch.__version__}, batches of {batch}, {'float32, one thread' if on_cpu else 'bfloat16'}")
-    print(
-        "| backbone | pixels | features | weights | trained | tokens of a view | images/s |\n|---|---|---|---|---|---|---|"
-    )
+    print("| backbone | pixels | features | weights | trained | tokens of a view | images/s |")
+    print("|---|---|---|---|---|---|---|")
     for name in given.names:
         backbone = load_without_weights(name).to(given.device)
         with torch.no_grad():
