@@ -1,5 +1,8 @@
 """Measure backbones of many families with arbitrary weights: features per second, what is trained, and tokens.
 
+    python benchmarks/backbones.py
+    python benchmarks/backbones.py convnext_tiny resnet50 --device cuda
+
 On a CPU, seconds are those of the processor, and one thread computes: images per second and core, whatever else runs.
 """
 
@@ -30,7 +33,7 @@ NAMES = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=NAMES)
     parser.add_argument("--seconds", type=float, default=10.0, help="least time for each")
     parser.add_argument("--device", default="cpu")

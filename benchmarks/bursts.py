@@ -137,10 +137,10 @@ def write_frames(count: int, seed: int, folder: Path) -> Path:
     return table
 
 
-def print_calibration(count: int, seeds: int, folder: Path) -> None:
-    print("| groups | seed | k | accuracy: all | old | new | confidence − accuracy: all | old | new |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for seed in range(seeds):
+def print_calibration(count: int, seeds: range, folder: Path) -> None:
+    figures = ("accuracy", "confidence − accuracy", "error")
+    print(f"| groups | seed | k |{''.join(f' {each}: all | old | new |' for each in figures)}\n|{'---|' * 12}")
+    for seed in seeds:
         place = folder / str(seed)
         place.mkdir()
         table = write_frames(count, seed, place / "frames")
@@ -156,13 +156,13 @@ def print_calibration(count: int, seeds: int, folder: Path) -> None:
             )
             scores, a = run.metrics, run.assignments
             assert scores is not None
-            free = a.status != "labelled"
-            is_old = np.array([str(truth) < str(OLD) for truth in a.truth])
-            gaps = [
-                float(a.confidence[free & part].mean()) - accuracy
-                for part, accuracy in zip((free, is_old, ~is_old), scores.accuracy, strict=True)
-            ]
-            cells = [*(f"{100 * each:.1f}" for each in scores.accuracy), *(f"{100 * each:+.1f}" for each in gaps)]
+            free, is_old = a.status != "labelled", np.array([str(truth) < str(OLD) for truth in a.truth])
+            parts = {"all": free, "old": free & is_old, "new": free & ~is_old}
+            right = {name: getattr(scores.accuracy, name) for name in parts}
+            gaps = [float(a.confidence[rows].mean()) - right[name] for name, rows in parts.items()]
+            errors = [getattr(scores.calibration_error, name) for name in parts]
+            cells = [*(f"{100 * each:.1f}" for each in right.values()), *(f"{100 * each:+.1f}" for each in gaps)]
+            cells += [f"{100 * each:.1f}" for each in errors]
             print(f"| {'given' if given else 'not given'} | {seed} | {run.k.k} | {' | '.join(cells)} |", flush=True)
 
 
@@ -177,7 +177,8 @@ def main() -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         if arguments.what == "calibration":
-            print_calibration(arguments.count, arguments.seeds, folder)
+            seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+            print_calibration(arguments.count, seeds, folder)
             return
         images = read_images(arguments.images)
         if arguments.what == "untouched":

@@ -281,7 +281,8 @@ def bounds(images: ImageSet, arguments: argparse.Namespace, seed: int, cache: Pa
         found = bounds_of(job, backbone, store_pixels(job, backbone, Stages(job.order, job.runtime)), job.runtime)
     true = len(np.unique(images.truth[images.truth >= 0]))
     same = {**dict.fromkeys(COLUMNS), "k": true, "true": true, "seconds": 0.0}
-    return {name: {**same, **vars(getattr(found, name).accuracy)} for name in BOUNDS}
+    of = {name: getattr(found, name) for name in BOUNDS}
+    return {name: {**same, **vars(each.accuracy), "mean": each.class_mean} for name, each in of.items()}
 
 
 def record(run: Run, what: Collection) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def graph() -> grimp.ImportGraph:
     return grimp.build_graph("sortal", include_external_packages=True, exclude_type_checking_imports=True)
 
 
+@cache
 def modules() -> list[tuple[str, ast.Module, str]]:
     """Return the name, tree and text of every module."""
     found = []

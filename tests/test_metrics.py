@@ -130,6 +130,10 @@ def test_evaluate_is_the_sum_of_its_parts(rows: Rows, categories: list[int], old
     assert scores.legacy == legacy_accuracy(truth, clusters, old=old)
     assert (scores.nmi, scores.ari) == (nmi(truth, clusters), ari(truth, clusters))
     if rows:
+        matched = match(truth, clusters, old=old)
+        by_class = {name: [matched.get(j) == t for t, j in rows if t == name] for name in truth}
+        wanted = sum(sum(right) / len(right) for right in by_class.values()) / len(by_class)
+        assert scores.class_mean == pytest.approx(wanted, abs=1e-12)
         apart = entropy(truth) + entropy(clusters)
         assert scores.nmi == pytest.approx(2 - 2 * entropy(rows) / apart if apart else 1.0, abs=1e-12)
         assert scores.ari == pytest.approx(adjusted_rand(rows), abs=1e-12)
@@ -156,7 +160,9 @@ def test_row_order_and_names_do_not_matter(rows: Rows, old: set[int], random: An
     other = evaluate([names[label] for label in truth], clusters, old={names[label] for label in old})
     for found in (renamed, other):
         assert found.nmi == pytest.approx(before.nmi, abs=1e-12)  # a sum, whose order follows that of the names
-        assert replace(found, nmi=before.nmi) == before
+        # Of matches that are equally good, one counts.
+        assert (found.class_mean is None) == (before.class_mean is None)
+        assert replace(found, nmi=before.nmi, class_mean=before.class_mean) == before
     assert match(truth, clusters) == match(*columns(rows))
 
 
@@ -217,7 +223,7 @@ def test_numpy_and_python_values_are_the_same_label() -> None:
 def test_no_rows(empty: Any) -> None:
     scores = evaluate(empty, empty, old=[1], categories=empty)
     nothing = Accuracy(all=None, old=None, new=None)
-    none = dict.fromkeys(("nmi", "ari", "known", "k_error"))
+    none = dict.fromkeys(("nmi", "ari", "known", "k_error", "class_mean"))
     assert scores == Scores(accuracy=nothing, legacy=nothing, k=0, classes=0, **none)
     assert match(empty, empty) == {}
 

@@ -252,6 +252,7 @@ def test_a_run_that_fails_is_a_result(
     assert (found["error"], found["version"], found["images"]) == ("ValueError: no room", "before", 6 * EACH)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [found, *bounds]
     assert [(each["method"], each["k"], each["true"]) for each in bounds] == [("floor", 6, 6), ("ceiling", 6, 6)]
+    assert all(0 < each["mean"] <= 1 for each in bounds)
     assert all(0 < each["all"] <= 1 for each in bounds), "whatever becomes of the method"
     outcomes, _ = read_outcomes([out])
     assert [(each.method, each.error is None) for each in outcomes] == [

@@ -41,11 +41,13 @@ class Scores:
     `accuracy` is the headline figure, with one match; `legacy` is optimistic and never the headline figure. `nmi` and
     `ari` are those of the functions of that name. `known` is the accuracy on old classes without a match, None if no
     categories were given. `k` and `classes` count the clusters and classes among the rows; `k_error` is
-    |k - classes| / classes.
+    |k - classes| / classes. `class_mean` is the mean over classes of their
+    accuracy under the match of `accuracy`, or one of them if several are as good.
     """
 
     accuracy: Accuracy
     legacy: Accuracy
+    class_mean: float | None
     nmi: float | None
     ari: float | None
     known: float | None
@@ -118,9 +120,11 @@ def evaluate(truth: Labels, clusters: Labels, *, old: Classes, categories: Label
     counts = _tabulate(classes, clusters).counts
     mask = _old_mask(old, classes.labels)
     k, n_classes = counts.shape
+    shares = _correct(counts, mask) / counts.sum(axis=0)
     return Scores(
         accuracy=_accuracy(counts, mask),
         legacy=_accuracy(counts, mask, legacy=True),
+        class_mean=float(shares.mean()) if len(shares) else None,
         nmi=_by_scikit_learn("normalized_mutual_info_score", counts),
         ari=_by_scikit_learn("adjusted_rand_score", counts),
         known=None if categories is None else _known_accuracy(_tabulate(classes, categories, "categories"), mask),
@@ -230,12 +234,18 @@ def _assign(
 
 
 def _accuracy(counts: NDArray[np.int64], old: NDArray[np.bool_], *, legacy: bool = False) -> Accuracy:
-    correct, sizes, everything = np.zeros(len(old), dtype=np.int64), counts.sum(axis=0), np.ones_like(old)
-    for part in (old, ~old) if legacy else (everything,):
+    correct, sizes = _correct(counts, old, legacy=legacy), counts.sum(axis=0)
+    shares = [_share(correct[part].sum(), sizes[part].sum()) for part in (np.ones_like(old), old, ~old)]
+    return Accuracy(all=shares[0], old=shares[1], new=shares[2])
+
+
+def _correct(counts: NDArray[np.int64], old: NDArray[np.bool_], *, legacy: bool = False) -> NDArray[np.int64]:
+    """Count the images of each class in its cluster."""
+    correct = np.zeros(len(old), dtype=np.int64)
+    for part in (old, ~old) if legacy else (np.ones_like(old),):
         rows, columns = _assign(counts, old, part)
         correct[columns] = counts[rows, columns]
-    shares = [_share(correct[part].sum(), sizes[part].sum()) for part in (everything, old, ~old)]
-    return Accuracy(all=shares[0], old=shares[1], new=shares[2])
+    return correct
 
 
 def _share(part: int | np.integer, whole: int | np.integer) -> float | None:

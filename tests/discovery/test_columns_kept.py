@@ -135,7 +135,7 @@ def test_exports_have_the_columns(sorted_table: tuple[Run, dict[str, int]], tmp_
             assert not [cell for cell in written if cell.startswith(("=", "+", "@")) or cell == "-1+2"]
         return
     told = {"coco": _coco, "labelstudio": _label_studio, "fiftyone": _fiftyone, "folders": _index}
-    told["imagefolder"] = _metadata
+    told |= {"imagefolder": _metadata, "embeddings": _embeddings}
     rows = told[format_](out)
     assert len(rows) == len(numbers)
     weights = {str(float(row["weight, g"])) for row in rows}
@@ -158,6 +158,12 @@ def _fiftyone(out: Path) -> list[dict[str, Any]]:
 
 def _metadata(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "train" / "metadata.jsonl").read_text().splitlines()]
+
+
+def _embeddings(out: Path) -> list[dict[str, Any]]:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows: list[dict[str, Any]] = parquet.read_table(out).to_pylist()
+    return rows
 
 
 def _index(out: Path) -> list[dict[str, Any]]:

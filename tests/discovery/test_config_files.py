@@ -41,7 +41,7 @@ def test_toml_has_the_names_of_arguments_and_tables_of_other_settings(tmp_path: 
     found = settings_in(file, {"epochs"})
     changes = ("select=false", "losses.temperature=0.5", "training.batch_size=16")
     assert found == {"method": "gcd", "k": 7, "backbone": "convnet", "unlisted": "ignore", "set": changes}
-    tiny.write(tmp_path / "images")
+    tiny.write(tmp_path / "images", tiny.planted(4, 2))
     done = invoke(
         "discover", tmp_path / "images", "--config", file, "--k", "6", "--dry-run", "--json", "--device", "cpu"
     )

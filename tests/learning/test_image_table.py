@@ -1,14 +1,18 @@
 """Numbers of images, and their features."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 import torch.nn.functional as nnf
 from support.stores import small_store
 from support.tiny_methods import convnet
 
+from sortal.images.columns import NO_COLUMNS, Columns
+from sortal.images.image_set import image_set
 from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
-from sortal.learning.image_table import ImageTable, Numbering
+from sortal.learning.image_table import ImageTable, Numbering, shared_groups
 from sortal.system.device import Compute
 
 
@@ -18,6 +22,16 @@ def test_equal_values_share_a_number_and_a_label() -> None:
     assert found.numbers.tolist() == [1, 0, -1, 0, 1]
     assert found.labels.tolist() == [2, 3]
     assert values[found.rows].tolist() == [5, 7]
+
+
+def test_numbers_have_the_groups_of_their_images() -> None:
+    numbering = Numbering.of(np.array([7, 5, 9, 5]), np.arange(4), np.full(4, -1))
+    files, device = ["a", "b", "c", "d"], torch.device("cpu")
+    images = image_set(files, paths=files, labels=[None] * 4, columns=Columns.infer(["group"], [["x", "", "x", ""]]))
+    found = shared_groups(images, numbering, device)
+    assert found is not None
+    assert found.tolist() == images.groups[[1, 0, 2]].tolist()
+    assert shared_groups(replace(images, columns=NO_COLUMNS), numbering, device) is None
 
 
 def test_features_are_those_that_extract_computes_and_follow_the_weights() -> None:

@@ -97,6 +97,19 @@ def test_without_an_anchor_the_loss_is_0_and_so_are_its_gradients(ids: list[int]
     assert torch.equal(gradient_of(rows, ids, 0.01), torch.zeros(len(ids), 3, dtype=torch.float64))
 
 
+def test_images_of_a_group_do_not_repel_each_other() -> None:
+    rows = at_angles(0, 10, 100, 120, 200, 230)
+    ids, groups = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([5, 5, 5, 5, 6, 6])
+    found = contrastive(rows, ids, temperature=0.5, groups=groups)
+    # Views of the first two images have each other and the third as negatives, but not one another's.
+    scores = (rows @ rows.T / 0.5).tolist()
+    parts = [([1, 4, 5], 1), ([0, 4, 5], 0), ([3, 4, 5], 3), ([2, 4, 5], 2), ([0, 1, 2, 3, 5], 5), ([0, 1, 2, 3, 4], 4)]
+    each = [log(sum(exp(scores[row][at]) for at in among)) - scores[row][own] for row, (among, own) in enumerate(parts)]
+    assert found.item() == pytest.approx(sum(each) / 6, rel=1e-5)
+    alone = contrastive(rows, ids, temperature=0.5, groups=ids)
+    torch.testing.assert_close(alone, contrastive(rows, ids, temperature=0.5))
+
+
 def test_ignored_rows_do_not_count_however_far_the_others_are() -> None:
     assert loss_of(at_angles(0, 180, 90, 270), [6, 6, -1, -1], 0.001) == 0.0  # scores of −1000
     assert loss_of(at_angles(0, 180, 180, 90), [6, 6, 7, -1], 0.001) == pytest.approx(1000 + log(2) / 2, rel=1e-6)

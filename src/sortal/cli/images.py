@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -183,7 +183,7 @@ def features(
         read = read_images(source_of(images), labels=labels, need_labels=False, **given)
         from sortal.discovery.computing import compute_features
 
-        asked = {"backbone": backbone, "weights": weights, "force": force}
+        asked: Any = {"backbone": backbone, "weights": weights, "force": force}
         found = compute_features(read, out, max_pixels=max_pixels, runtime=runtime, **asked)
     print(f"Features of {plural(len(found.x), 'image')}, {found.x.shape[1]:,} each: {plain(out)}")
     printing.print_unreadable(found.quarantine)

@@ -1,6 +1,7 @@
 """A file of feature vectors that a job sorts instead of images, and what does not go together with it."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 from sortal.config import AUTO, VECTORS, Discovery, Reading
 from sortal.discovery.earlier import NOTHING_ADDED, Additions, Wanted
 from sortal.errors import InputError, Remedy
+from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet
 from sortal.images.vector_sets import read_features
 from sortal.runs.facts import RunFacts
@@ -72,11 +74,18 @@ def without_network(settings: Discovery) -> Discovery:
     return settings
 
 
+def _followed(images: ImageSet, parts: Sequence[ImageSet]) -> Columns:
+    columns, n = images.columns, len(images)
+    for part in parts:
+        columns, n = columns.followed(n, part.columns, len(part)), n + len(part)
+    return columns
+
+
 def with_added_features(images: ImageSet, facts: RunFacts, reading: Reading) -> tuple[ImageSet, Additions]:
     """Append the vectors that were added to a run, unlabelled, from their files, unless they are in the set already."""
     first, rows, parts = len(facts.images) - len(facts.updates), dict[str, tuple[int, str]](), list[ImageSet]()
     here = {*images.paths}
-    used = []
+    used = list[int]()
     for at, update in enumerate(facts.updates):
         if not update.features or not os.path.isfile(update.features):
             continue
@@ -99,6 +108,7 @@ def with_added_features(images: ImageSet, facts: RunFacts, reading: Reading) -> 
         labels=np.concatenate([images.labels, none]),
         truth=np.concatenate([images.truth, none]),
         validation=np.concatenate([images.validation, none > 0]),
+        columns=_followed(images, parts),
     )
     return joined, Additions(
         sources=tuple(facts.images[first + at] for at in used),

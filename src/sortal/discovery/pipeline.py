@@ -11,6 +11,9 @@ from functools import partial
 from textwrap import indent
 from typing import Any
 
+import numpy as np
+import torch
+
 from sortal.clustering.tsne import mapper
 from sortal.config import Discovery, Reading, Rounds, describe, from_keywords, load_method, load_named_backbone
 from sortal.discovery import defaults
@@ -26,6 +29,7 @@ from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.reading import PerImage
 from sortal.images.store.pixel_store import PixelStore
+from sortal.images.store.vectors import unit_rows
 from sortal.images.vector_sets import feature_notes, features_in_memory
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
@@ -82,6 +86,8 @@ def discover(
         labels, settings = found.pop("labels", labels), {**found, **settings}
     how, reading = from_keywords(settings, Discovery, Reading)
     if features is not None and not isinstance(features, str | os.PathLike):
+        if isinstance(labels, str | os.PathLike) or images is not None:
+            raise InputError("An array of features goes with lists of files and labels, not with a table or a folder.")
         images, labels, features = features_in_memory(features, files=files, labels=labels, reading=reading), None, None
         reading = Reading()
     elif files is not None or not isinstance(labels, str | os.PathLike | None):
@@ -157,7 +163,8 @@ def backbone_of(job: Job) -> Backbone:
     """Load the network of a job; for feature vectors, only a head."""
     settings, features = job.settings, job.images.features
     if features is not None:
-        return VectorBackbone(features.shape[1], seed=settings.seed)
+        mean = unit_rows(features).mean(axis=0, dtype=np.float64)
+        return VectorBackbone(torch.from_numpy(mean), seed=settings.seed)
     return load_backbone(settings.backbone, weights=settings.weights, trained=job.trained, seed=settings.seed)
 
 

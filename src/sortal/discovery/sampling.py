@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.discovery.grouping.stability import together
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.run_places import ANOTHER_FOLDER
 from sortal.errors import InputError, NoSpaceError, Remedy
@@ -35,10 +36,12 @@ def learned_part(job: Job) -> tuple[Job, NDArray[np.bool_]]:
 def draw(images: ImageSet, n: int, seed: int) -> NDArray[np.bool_]:
     """Draw n images as a mask: at most half of them labelled, in proportion to their classes, but one of each at least.
 
-    The rest are unlabelled, as far as there are enough. Rows are drawn by number, as no image has been read yet.
+    The rest are unlabelled, as far as there are enough. Rows are drawn by number, as no image has been read yet. Images
+    of a group follow each other, so that few groups are drawn in part.
     """
     generator = np.random.default_rng(seed)
     labelled, free = (generator.permutation(np.flatnonzero(mask)) for mask in (images.labelled, images.unlabelled))
+    labelled, free = (together(rows, images.groups) for rows in (labelled, free))
     known = len(images.known)
     if n // 2 < known:
         raise InputError(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +24,7 @@ from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.label_splits import held_out, set_aside
 from sortal.discovery.results import Clusters
-from sortal.discovery.watching import WATCHED, watching, without_truth
+from sortal.discovery.watching import WATCHED, watched_by, watching, without_truth
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
@@ -47,7 +47,7 @@ from sortal.runs.facts import KChoice
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system import cache
 from sortal.system.files import write_atomically
-from sortal.system.open_folder import CACHE, make_folder, own_folder
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import read_regular
 from sortal.system.resources import free_disk
@@ -259,17 +259,10 @@ def _extractor(job: Job, backbone: Backbone, store: PixelStore) -> Callable[[Run
     if isinstance(job.recipe.losses, Rounds) and backbone.has_trunk:
         kept = KeptTokens(int(KEPT_SHARE * free_bytes(job.device)))
 
+    compute = partial(extract, backbone, store, normalise=True, folder=job.cache, processes=job.processes, kept=kept)
+
     def features(runtime: Runtime) -> Features:
-        x = extract(
-            backbone,
-            store,
-            normalise=True,
-            folder=job.cache,
-            precision=job.recipe.training.precision,
-            processes=job.processes,
-            kept=kept,
-            runtime=runtime,
-        )
+        x = compute(precision=job.recipe.training.precision, runtime=runtime)
         if not np.isfinite([x.min(), x.max()]).all():  # training measures only some of them
             raise SortalError("Features must be finite, got NaN or infinity. Use a lower lr, or other weights.")
         return x
@@ -291,7 +284,7 @@ def _learn(
         return LearningResult()
     budget = token_budget(job)
     if job.watch_truth and job.processes.is_first:
-        watch = watching(inputs.truth, _watched(job), seed=recipe.training.seed, then=runtime.on_epoch)
+        watch = watching(inputs.truth, watched_by(job), seed=recipe.training.seed, then=runtime.on_epoch)
         runtime = replace(runtime, on_epoch=watch)
     if isinstance(recipe.losses, Rounds):
         initial = _initial(backbone)
@@ -380,14 +373,8 @@ def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str
         f"{MODEL}.json": folder / f"{MODEL}.json",
         INITIAL: folder / INITIAL if learned_in else None,
         LOG: b"".join(logs) if logs else None,  # not a link: a log is appended to in place
-        WATCHED: read_regular(_watched(job)) if job.watch_truth and _watched(job).exists() else None,
+        WATCHED: read_regular(watched_by(job)) if job.watch_truth and watched_by(job).exists() else None,
     }
-
-
-def _watched(job: Job) -> Path:
-    """Return the file of what is watched while a job learns."""
-    key = cache.key("watched", asdict(job.recipe), job.settings.k)
-    return own_folder(job.place) / CACHE / "watched" / f"{key}.jsonl"
 
 
 def _untrained(job: Job, backbone: Backbone) -> Path:

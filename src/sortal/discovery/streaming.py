@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sortal.config import Precision, Rounds
+from sortal.config import GroupsHold, Precision, Rounds
+from sortal.discovery.grouping.bursts import groups_of_one_class
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import Job
 from sortal.discovery.results import named_at_source, sources_of, with_images
@@ -80,6 +81,8 @@ def sort_rest(
         assignments = _with_copies(assignments)
     assignments = assignments.take(order)
     everything = job.images.select(np.isin(np.arange(len(job.images)), rows))
+    if isinstance(job.recipe.losses, Rounds):
+        assignments = _with_groups(assignments, everything, job.settings.groups)
     at = {file: row for row, file in enumerate(job.images.files)}
     whole = with_images(
         run,
@@ -269,6 +272,13 @@ def _with_copies(a: Assignments) -> Assignments:
     """
     _, first, copies = np.unique(np.array(a.contents), return_index=True, return_inverse=True)
     return replace(a, group=Moments.grouped(a.group[first][copies]).of)
+
+
+def _with_groups(a: Assignments, images: ImageSet, hold: GroupsHold) -> Assignments:
+    """Return assignments in which images of a given group of one class count once, as where all are learned on."""
+    given = groups_of_one_class(images, hold)
+    joined = Moments.grouped(a.group).joined(given).split_where(images.labels, given)
+    return replace(a, group=joined.of)
 
 
 def _without_contradictions(

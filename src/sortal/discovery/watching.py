@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from sortal import metrics
 from sortal.discovery.grouping import shared_kmeans
+from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet
 from sortal.learning.image_table import ImageTable
+from sortal.system import cache
 from sortal.system.distributed import alone
-from sortal.system.open_folder import make_folder
+from sortal.system.open_folder import CACHE, make_folder, own_folder
 from sortal.system.progress import OnEpoch
 
 WATCHED = "watched.jsonl"
@@ -47,3 +49,9 @@ def watching(truth: NDArray[np.int64], path: Path, *, seed: int, then: OnEpoch |
             then(epoch, images, figures)
 
     return watch
+
+
+def watched_by(job: Job) -> Path:
+    """Return the file of what is watched while a job learns."""
+    key = cache.key("watched", asdict(job.recipe), job.settings.k)
+    return own_folder(job.place) / CACHE / "watched" / f"{key}.jsonl"

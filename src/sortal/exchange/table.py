@@ -14,6 +14,9 @@ from sortal.images.exported import ExportedRow, utf8
 from sortal.system.csv_tables import Column, record_columns, table
 from sortal.system.files import write_atomically
 
+# Columns of an image that embeddings have beside its own.
+EMBEDDING_COLUMNS = ("label", "category", "status", "confidence", "group")
+
 
 def csv(request: Request) -> LeftOut:
     request, left = _unchanged(request)
@@ -23,41 +26,43 @@ def csv(request: Request) -> LeftOut:
 
 def parquet(request: Request) -> LeftOut:
     """Write the same columns, typed. Parquet text is UTF-8, so other bytes in names are escaped."""
-    pyarrow, parquet = _arrow("parquet")
+    arrow, parquet = _arrow("parquet")
     request, left = _unchanged(request)
-    numbers = [each.name for each in request.run.assignments.columns.each if each.kind == "number"]
-    types = {"category_id": pyarrow.int64()} | dict.fromkeys(("confidence", *numbers), pyarrow.float64())
-    columns = {}
-    for name, column in _columns(request):
-        cells = [utf8(value) or None if isinstance(value, str) else value for value in column]
-        cells = [float(value) if isinstance(value, Decimal) else value for value in cells]
-        columns[utf8(name)] = pyarrow.array(cells, types.get(name, pyarrow.string()))
-    buffer = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), buffer)
-    _write(request, buffer.getvalue())
+    _write(request, _table(parquet, arrow.table(_typed(request, arrow))))
     return left
 
 
 def embeddings(request: Request) -> LeftOut:
-    """Write the learned features of each image as Parquet, with its name, category and confidence."""
-    pyarrow, parquet = _arrow("embeddings")
-    rows = tuple(range(len(request.rows)))
-    kept = [row for row in rows if not request.originals.has_changed(row)]
-    _, left = _unchanged(request)
+    """Write the learned features of each image as Parquet, with its name, category, confidence and own columns."""
+    arrow, parquet = _arrow("embeddings")
+    kept = [row for row in range(len(request.rows)) if not request.originals.has_changed(row)]
+    request, left = _unchanged(request)
     x = np.ascontiguousarray(request.run.features[kept], dtype=np.float32)
-    values = pyarrow.array(x.ravel(), pyarrow.float32())
-    columns = {
-        "id": [utf8(request.rows[row].file_name) for row in kept],
-        "label": [request.rows[row].label or None for row in kept],
-        "category": [request.rows[row].category for row in kept],
-        "status": [request.rows[row].status for row in kept],
-        "confidence": pyarrow.array([request.rows[row].confidence for row in kept], pyarrow.float64()),
-        "features": pyarrow.FixedSizeListArray.from_arrays(values, x.shape[1]),
-    }
-    buffer = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), buffer)
-    _write(request, buffer.getvalue())
+    typed = _typed(request, arrow)
+    left_out = {*ExportedRow._fields} - {*EMBEDDING_COLUMNS}
+    columns = {"id": typed["file_name"]} | {name: each for name, each in typed.items() if name not in left_out}
+    values = arrow.array(x.ravel(), arrow.float32())
+    columns["features"] = arrow.FixedSizeListArray.from_arrays(values, x.shape[1])
+    _write(request, _table(parquet, arrow.table(columns)))
     return left
+
+
+def _typed(request: Request, arrow: Any) -> dict[str, Any]:
+    """Return the columns of a table as arrays of pyarrow, by name."""
+    numbers = [each.name for each in request.run.assignments.columns.each if each.kind == "number"]
+    types = {"category_id": arrow.int64()} | dict.fromkeys(("confidence", *numbers), arrow.float64())
+    columns = {}
+    for name, column in _columns(request):
+        cells = [utf8(value) or None if isinstance(value, str) else value for value in column]
+        cells = [float(value) if isinstance(value, Decimal) else value for value in cells]
+        columns[utf8(name)] = arrow.array(cells, types.get(name, arrow.string()))
+    return columns
+
+
+def _table(parquet: Any, table: Any) -> bytes:
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer)
+    return buffer.getvalue()
 
 
 def _arrow(format: str) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ The features are a column of lists, or a numbered column per dimension. Parquet 
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
-from sortal.images import parquet_tables
+from sortal.images import exported, parquet_tables
+from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.images.store.vectors import Matrix
 from sortal.system import csv_tables
 from sortal.system.regular_files import open_regular, read_regular
@@ -34,6 +35,7 @@ ROW_COLUMNS = {
 }
 FEATURE_EXTENSIONS = (".parquet", ".csv", ".tsv", ".npz", ".npy", ".safetensors")
 FEWEST_DIMENSIONS = 2  # numbered columns that are taken for features
+EXPORTED_EMBEDDINGS = ("id", "category", "status", "confidence")  # columns by which an export is recognised
 LONGEST_VECTOR = 2**16  # numbers
 MOST_ROWS_AT_ONCE = 512
 
@@ -46,6 +48,7 @@ class FeatureRows:
     file_name: Sequence[object] | None = None
     label: Sequence[object] | None = None
     truth: Sequence[object] | None = None
+    columns: Columns = NO_COLUMNS  # all others
 
 
 def read_feature_file(path: Path) -> FeatureRows:
@@ -111,17 +114,27 @@ def _of_arrays(arrays: Mapping[str, NDArray[Any]]) -> FeatureRows:
             f"must have one array of shape (rows, dimensions), or one that is called features; it has "
             f"{listing(sorted(arrays)) or 'none'}."
         )
-    found = _columns(arrays)
-    for name, values in found.items():
-        if getattr(values, "ndim", 1) != 1 or len(values) != len(arrays[named[0]]):
-            raise InputError(f"must have a {name} for each of {len(arrays[named[0]]):,} rows, got {len(values):,}.")
-    return FeatureRows(as_matrix(arrays[named[0]]), **{name: values.tolist() for name, values in found.items()})
+    n = len(arrays[named[0]])
+    for name in meant(arrays).values():
+        if arrays[name].shape != (n,):
+            raise InputError(f"must have a {name} for each of {n:,} rows, got an array of shape {arrays[name].shape}.")
+    listed = {name: values.tolist() for name, values in arrays.items() if values.shape == (n,)}
+    return _rows(as_matrix(arrays[named[0]]), listed)
 
 
-def _columns(header: Mapping[str, Any]) -> dict[str, Any]:
+def meant(header: Collection[str]) -> dict[str, str]:
     """Return the columns that name or label rows, by what Sortal calls them."""
     called = {name: next((each for each in names if each in header), None) for name, names in ROW_COLUMNS.items()}
-    return {name: header[own] for name, own in called.items() if own is not None}
+    return {name: own for name, own in called.items() if own is not None}
+
+
+def _rows(features: Matrix, columns: Mapping[str, Sequence[object]]) -> FeatureRows:
+    """Return rows of features and of the columns beside them; those that Sortal has exported are not kept."""
+    known = meant(columns)
+    left_out = {*known.values(), *(exported.RESERVED if {*EXPORTED_EMBEDDINGS} <= {*columns} else ())}
+    others = [name for name in columns if name not in left_out]
+    kept = Columns.infer(others, (columns[name] for name in others), exported.RESERVED)
+    return FeatureRows(features, **{name: columns[own] for name, own in known.items()}, columns=kept)
 
 
 def numbered_columns(names: Sequence[str]) -> list[str]:
@@ -130,7 +143,7 @@ def numbered_columns(names: Sequence[str]) -> list[str]:
     for name in names:
         if found := re.fullmatch(r"(.*?)(\d{1,6})", name.strip()):
             groups.setdefault(found[1], []).append((int(found[2]), name))
-    largest = sorted(max(groups.values(), key=len, default=[]))
+    largest = sorted(max(groups.values(), key=lambda group: len(group), default=[]))
     numbers = [number for number, _ in largest]
     if len(largest) < FEWEST_DIMENSIONS or numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
         raise InputError(
@@ -158,8 +171,9 @@ def _delimited(path: Path) -> FeatureRows:
         rows = [cell.strip("[]() ").replace(",", " ").split() for cell in columns[lists[0]]]
     else:
         rows = [*zip(*(columns[name] for name in numbered_columns(header)), strict=True)]
-    others = {name: [csv_tables.unescape_cell(cell) for cell in column] for name, column in _columns(columns).items()}
-    return FeatureRows(_numbers(rows), **others)
+    features = {*(lists[:1] or numbered_columns(header))}
+    others = {name: cells for name, cells in columns.items() if name not in features}
+    return _rows(_numbers(rows), {name: [*map(csv_tables.unescape_cell, cells)] for name, cells in others.items()})
 
 
 def _numbers(rows: Sequence[Sequence[str]]) -> Matrix:
@@ -203,7 +217,7 @@ def _parquet(path: Path) -> FeatureRows:
         found = np.fromfile(numbers, dtype=np.float32)
     if not found.size:
         raise InputError("must have at least one row, got none.")
-    return FeatureRows(found.reshape(-1, int(result["width"])), **_columns(cells))
+    return _rows(found.reshape(-1, int(result["width"])), cells)
 
 
 def read_parquet(path: PathOrPixels, options: JsonObject) -> Conversation:
@@ -243,7 +257,7 @@ def _batches(path: str, options: JsonObject) -> Any:
             raise InputError(f"has several columns of lists: {listing(lists)}. Call the features features.")
         numeric = [name for name, kind in kinds.items() if types.is_integer(kind) or types.is_floating(kind)]
         features = lists or numbered_columns(numeric)
-        others = [own for own in _columns({name: name for name in kinds}).values() if own not in features]
+        others = [name for name, kind in kinds.items() if name not in features and parquet_tables.is_value(kind)]
         rows = sent = width = 0
         for batch in file.iter_batches(MOST_ROWS_AT_ONCE, columns=[*features, *others], use_threads=False):
             x = _listed(batch.column(lists[0]), rows) if lists else _side_by_side(batch, features, rows)
@@ -275,7 +289,8 @@ def _listed(column: Any, before: int) -> Matrix:
     if not (types.is_integer(values.type) or types.is_floating(values.type)):
         raise InputError(f"must have numbers as features, got {values.type} in row {before + 1:,}.")
     check_width(before + 1, int(lengths[0]), int(lengths[0]))
-    return values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(lengths), -1)
+    found: Matrix = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(lengths), -1)
+    return found
 
 
 def _side_by_side(batch: Any, names: Sequence[str], before: int) -> Matrix:

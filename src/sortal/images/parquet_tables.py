@@ -93,18 +93,6 @@ def _batches(path: str, options: JsonObject) -> Any:
 
 def _readable(schema: Any, options: JsonObject) -> list[str]:
     """Return the columns to read, those of values. Nested ones may hold anything, however often."""
-    from pyarrow import types
-
-    def is_plain(kind: Any) -> bool:
-        if types.is_dictionary(kind):
-            return is_plain(kind.value_type)
-        text = types.is_string(kind) or types.is_large_string(kind)
-        number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-        return bool(text or number or types.is_null(kind))
-
-    def is_value(kind: Any) -> bool:
-        return is_plain(kind) or types.is_boolean(kind) or (types.is_temporal(kind) and not types.is_interval(kind))
-
     wanted = [field for field in schema if field.name in options["known"]]
     others = [field for field in schema if field.name not in options["known"]] if options["others"] else []
     names = [field.name for field in wanted]
@@ -116,6 +104,24 @@ def _readable(schema: Any, options: JsonObject) -> list[str]:
     bad = {field.name for field in others if not is_value(field.type)}
     kept = [field.name for field in wanted if is_plain(field.type)]
     return [*kept, *dict.fromkeys(field.name for field in others if field.name not in bad)]
+
+
+def is_plain(kind: Any) -> bool:
+    """Tell whether a type is one of text or numbers."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return is_plain(kind.value_type)
+    text = types.is_string(kind) or types.is_large_string(kind)
+    number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return bool(text or number or types.is_null(kind))
+
+
+def is_value(kind: Any) -> bool:
+    """Tell whether a type is one of text, numbers, times or truth values."""
+    from pyarrow import types
+
+    return is_plain(kind) or types.is_boolean(kind) or (types.is_temporal(kind) and not types.is_interval(kind))
 
 
 def cells_of(column: Any) -> Sequence[object]:

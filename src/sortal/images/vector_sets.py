@@ -11,6 +11,7 @@ from sortal.config import Reading
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import label_tables
 from sortal.images.class_names import as_name
+from sortal.images.columns import NO_COLUMNS
 from sortal.images.feature_files import FeatureRows, as_matrix, read_feature_file
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.reading import PerImage, check_once, label_column, settled
@@ -49,17 +50,23 @@ def features_in_memory(
         names = [os.fspath(each) if isinstance(each, str | os.PathLike) else str(each) for each in files]
         if len(names) != len(x):
             raise InputError(f"files must be as many as the rows of features, {len(x):,}, got {len(names):,}.")
-    columns = {
-        name: None if values is None else label_column(name, values, len(x))
-        for name, values in (("label", labels), ("truth", truth))
-    }
-    return vector_set(FeatureRows(x, names, **columns), "The features", Path.cwd(), reading)
+    given, known = (
+        None if values is None else label_column(name, values, len(x))
+        for name, values in (("labels", labels), ("truth", truth))
+    )
+    return vector_set(FeatureRows(x, names, given, known), "The features", Path.cwd(), reading)
 
 
 def vector_set(rows: FeatureRows, what: str, folder: Path, reading: Reading) -> ImageSet:
     """Check rows of features, which errors call `what`, and return them as a set."""
     n = len(rows.features)
     files = _names(rows, what)
+    if rows.columns.each and reading.extra_columns == "error":
+        raise InputError(
+            f"{what} must only have names, labels and features, got other columns: {listing(rows.columns.names)}.",
+            Remedy("keep them", extra_columns="keep"),
+            Remedy("ignore them", extra_columns="ignore"),
+        )
     _check_numbers(rows.features, files, what)
     label, truth = (_classes(column, what, reading) for column in (rows.label, rows.truth))
     return image_set(
@@ -68,6 +75,7 @@ def vector_set(rows: FeatureRows, what: str, folder: Path, reading: Reading) -> 
         labels=label or [None] * n,
         truth=truth,
         features=rows.features,
+        columns=NO_COLUMNS if reading.extra_columns == "ignore" else rows.columns,
     )
 
 
@@ -120,7 +128,8 @@ def _with_table(rows: FeatureRows, what: str, labels: Path, reading: Reading) ->
                 f"The table {str(labels)!r} must have a row for each of {plural(n, 'vector')}, in their order, "
                 f"got {len(table.file_name):,}."
             )
-        return FeatureRows(rows.features, table.file_name, table.label, table.truth)
+        columns = rows.columns.beside(*table.columns.each)
+        return FeatureRows(rows.features, table.file_name, table.label, table.truth, columns)
     files = [str(each) for each in rows.file_name]
     check_once(f"The table {str(labels)!r}", table.file_name, table.label)
     if lost := [name for name in table.file_name if name not in {*files}]:
@@ -142,7 +151,9 @@ def _with_table(rows: FeatureRows, what: str, labels: Path, reading: Reading) ->
         return [values[at[name]] if name in at else None for name in names]
 
     truth = None if table.truth is None else column(table.truth)
-    return FeatureRows(rows.features[kept], names, column(table.label), truth)
+    more = table.columns.followed(len(at), NO_COLUMNS, 1).take(at.get(name, len(at)) for name in names)
+    columns = rows.columns.take(kept).beside(*more.each)
+    return FeatureRows(rows.features[kept], names, column(table.label), truth, columns)
 
 
 def feature_notes(images: ImageSet) -> list[str]:

@@ -43,6 +43,9 @@ def run_key(
         data.update(np.ascontiguousarray(column[order]).data)
     if moments is not None and moments.any_burst:
         data.update(Moments.grouped(moments.of[order]).of.data)
+    given = Moments.grouped(images.groups[order])
+    if moments is not None and given.any_burst:
+        data.update(given.of.data)
     return {
         "settings": json.dumps({"method": method.settings(), "trained": trained, **settings}, sort_keys=True),
         "weights": digest(method.state_dict(), json.dumps(method.backbone.spec.described())),

@@ -9,6 +9,7 @@ import torch.nn.functional as nnf
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 
@@ -29,6 +30,12 @@ class Numbering:
         found = np.full(len(first), -1)
         np.maximum.at(found, numbers[rows], labels[rows])
         return cls(numbers, rows[first], found)
+
+
+def shared_groups(images: ImageSet, numbering: Numbering, device: torch.device) -> Tensor | None:
+    """Return the given group (m,) of each number; None if each image is its own."""
+    groups = images.groups
+    return torch.from_numpy(groups[numbering.rows]).to(device) if len(np.unique(groups)) < len(groups) else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from torch import Tensor
 EPSILON = 1e-7  # keeps the logarithm of a probability finite
 
 
-def contrastive(embeddings: Tensor, ids: Tensor, *, temperature: float) -> Tensor:
-    """Compute SupCon in its "out" form: rows with the same id attract, all others repel.
+def contrastive(embeddings: Tensor, ids: Tensor, *, temperature: float, groups: Tensor | None = None) -> Tensor:
+    """Compute SupCon in its "out" form: rows with the same id attract, all others but those of its group (n,) repel.
 
     `embeddings` (n, d) have unit rows; rows with id −1 in `ids` (n,) are ignored. With one id per image it is InfoNCE.
     The mean is over rows that share their id with another row; if there are none, the loss is 0.
@@ -21,6 +21,8 @@ def contrastive(embeddings: Tensor, ids: Tensor, *, temperature: float) -> Tenso
     takes_part = ids >= 0
     itself = torch.eye(len(ids), dtype=torch.bool, device=ids.device)
     others = takes_part & ~itself
+    if groups is not None:
+        others = others & ((groups[:, None] != groups) | (ids[:, None] == ids))
     alike = (ids[:, None] == ids) & others
     count = alike.sum(1)
     log_all = scores.masked_fill(~others, torch.finfo(scores.dtype).min).logsumexp(1)

@@ -25,7 +25,7 @@ from sortal.learning.batches import Draws, draw, drawn
 from sortal.learning.checkpoint import Checkpoint, changed_parts, content_order, run_key
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.health import Failure, Probe
-from sortal.learning.image_table import ImageTable, Numbering
+from sortal.learning.image_table import ImageTable, Numbering, shared_groups
 from sortal.learning.log import Log
 from sortal.learning.methods.code import code_of
 from sortal.learning.methods.method import Method
@@ -104,11 +104,11 @@ class Trainer:
         bursts = self.moments if self.moments is not None and self.moments.any_burst else None
         alike = np.unique(self.store.digests, return_inverse=True)[1] if bursts is None else bursts.of
         self.numbering = Numbering.of(alike, self.rows, self.images.labels)  # shared by copies, or images of a moment
-        self.numbers, self.labels_of_numbers = (
-            torch.from_numpy(each).to(self.processes.device) for each in (self.numbering.numbers, self.numbering.labels)
-        )
+        arrays = self.numbering.numbers, self.numbering.labels, np.array(self.images.labels)
+        tensors = (torch.from_numpy(each).to(self.processes.device) for each in arrays)
+        self.numbers, self.labels_of_numbers, self.labels = tensors
         self.shares = None if bursts is None else 1 / bursts.sizes[bursts.of[self.rows]]
-        self.labels = torch.from_numpy(np.array(self.images.labels)).to(self.processes.device)
+        self.method.groups = shared_groups(self.images, self.numbering, self.numbers.device) if self.moments else None
         self.steps = max(len(self.rows) // self.config.batch_size, 1)  # per epoch
         self.key = run_key(self.method, self.images, self.store, self.config, self.moments)
         self.method.prepare(self.labels_of_numbers)

@@ -1,4 +1,4 @@
-"""Views of feature vectors: mixed with near ones, blurred, and with some dimensions left out.
+"""Views of feature vectors: mixed with near ones, blurred, and like all others in some dimensions.
 
 They take the place of crops: what differs between two views should not matter. A view is a function of its state.
 """
@@ -14,8 +14,8 @@ from sortal.images.store.vectors import Matrix, Vectors
 from sortal.learning.views import Keys, RowNumbers, uniform_draws
 
 MIXED = 0.5  # share of a neighbour in a view, at most
-NOISE = 0.5  # standard deviation, in those of each dimension over all vectors
-DROPPED = 0.1  # share of the dimensions that a view lacks
+NOISE = 0.2  # standard deviation, in those of each dimension over all vectors
+DROPPED = 0.1  # share of the dimensions in which a view is like the mean
 DRAWN = 2**20  # normal numbers, of which a view takes a stretch
 
 
@@ -31,7 +31,8 @@ def vector_views(vectors: Vectors, rows: RowNumbers, states: Keys | None) -> Mat
     stretches = sliding_window_view(_normal_numbers(width), width)
     starts = (draws[:, 2:] * np.float32(DRAWN)).astype(np.int64)
     blurred = x + NOISE * vectors.deviations * stretches[starts[:, 0]]
-    view: Matrix = np.where(np.abs(stretches[starts[:, 1]]) < _threshold(), 0, blurred).astype(np.float32)
+    dropped = np.abs(stretches[starts[:, 1]]) < _threshold()
+    view: Matrix = np.where(dropped, vectors.means, blurred).astype(np.float32)
     return view
 
 

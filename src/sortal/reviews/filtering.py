@@ -13,6 +13,7 @@ from sortal.runs.run import Assignments
 from sortal.system.text import readable
 
 MOST_CHOICES = 100  # values of a column that are offered, the most frequent first
+MOST_IN_KEY = 20  # values of a column whose colours are explained
 LONGEST_CELL_SHOWN = 1000  # characters
 MOST_STACKED = 60  # images of a group that are shown beside one of them
 LONGEST_FILTER = 200  # characters
@@ -98,11 +99,16 @@ def coloured(column: ImageColumn, rows: Ints) -> dict[str, Any]:
     """Return what decides the colours of images: shares of the range of a column from 0 to 1, or numbers of values.
 
     Shares are of ranks, so that a few unusual numbers do not make all others look the same. Without a cell it is −1.
+    The key has some of the values, with their texts.
     """
     there = rows.tolist()
     if column.kind in ("number", "time"):
-        known = sorted({value for row in there if (value := column.values[row]) is not None})
-        rank = {value: at / max(len(known) - 1, 1) for at, value in enumerate(known)}
-        return {"values": [round(rank.get(column.values[row], -1), 3) for row in there], "scale": True}
+        texts = {value: column.cells[row] for row in there if (value := column.values[row]) is not None}
+        known = sorted(texts)
+        rank = {value: round(at / max(len(known) - 1, 1), 3) for at, value in enumerate(known)}
+        values = [-1.0 if value is None else rank[value] for value in (column.values[row] for row in there)]
+        ends = dict.fromkeys(known[at * (len(known) - 1) // 4] for at in range(5)) if known else {}
+        return {"values": values, "scale": True, "key": [(rank[value], readable(texts[value])) for value in ends]}
     numbers = {cell: at for at, cell in enumerate(_choices(column))}
-    return {"values": [numbers.get(readable(column.cells[row]), -1) for row in there], "scale": False}
+    values = [numbers.get(readable(column.cells[row]), -1) for row in there]
+    return {"values": values, "scale": False, "key": [(at, cell) for cell, at in numbers.items()][:MOST_IN_KEY]}

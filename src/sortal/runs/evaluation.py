@@ -47,7 +47,13 @@ def score(truth: Sequence[str | None], category: NDArray[np.int64], categories: 
     names = {each.id: each.name for each in categories}
     s = metrics.evaluate(truth, category, old=known_names(categories), categories=[names[j] for j in category.tolist()])
     return SplitScores(
-        images=len(truth), accuracy=s.accuracy, legacy=s.legacy, nmi=s.nmi, ari=s.ari, known_accuracy=s.known
+        images=len(truth),
+        accuracy=s.accuracy,
+        legacy=s.legacy,
+        nmi=s.nmi,
+        ari=s.ari,
+        known_accuracy=s.known,
+        class_mean=s.class_mean,
     )
 
 

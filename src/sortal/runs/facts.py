@@ -209,6 +209,7 @@ class SplitScores:
     nmi: float | None
     ari: float | None
     known_accuracy: float | None
+    class_mean: float | None = None  # of the accuracy; also None in files of earlier versions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -203,7 +203,7 @@ def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch
 
     The two epochs of learning to count are on top of the four that were asked for.
     """
-    tiny.write(tmp_path / "images", tiny.planted(each=8, labelled=6))
+    tiny.write(tmp_path / "images", tiny.planted(each=5, labelled=4))
     vit: dict[str, Any] = {**SETTINGS, "backbone": "test_vit", "weights": "random", "views": 2}
     made, trained = (tiny.spy(monkeypatch, *each) for each in ((token_cache, "cache_tokens"), (rounds, "train")))
     notes: list[str] = []
@@ -250,7 +250,7 @@ def test_the_best_of_several_classifiers_is_refined(
     monkeypatch.setattr(rounds, "EPOCHS_PER_TRY", 1)
     chosen, following = tiny.spy(monkeypatch, rounds, "choose"), tiny.spy(monkeypatch, rounds, "next_k")
     losses = Rounds(hidden=16, bottleneck=8, refinement=0.3, restart=restart)
-    monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", losses)
+    monkeypatch.setattr(defaults, "TINY_LOSSES", (losses,))
     settings = {**SETTINGS, "epochs": 8, "k": "auto"}
     with tiny.quickly():
         run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
@@ -290,7 +290,7 @@ def test_epochs_of_classifiers_that_bounds_forbid_go_to_the_refinement(
     """With k_max as many as the known classes, only one classifier can be tried."""
     trained = tiny.spy(monkeypatch, Trainer, "train")
     monkeypatch.setattr(rounds, "EPOCHS_PER_TRY", 1)
-    monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", Rounds(hidden=16, bottleneck=8, refinement=0.3))
+    monkeypatch.setattr(defaults, "TINY_LOSSES", (Rounds(hidden=16, bottleneck=8, refinement=0.3),))
     with tiny.quickly():
         settings = {**SETTINGS, "epochs": 8, "k": "auto", "k_max": len(tiny.OLD)}
         run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
@@ -357,7 +357,7 @@ def test_smoothed_features_choose_among_the_likely_ks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("k", [6, "auto"])
 @pytest.mark.parametrize("old", [(), tiny.OLD[:1], tiny.CLASSES])
 def test_no_one_and_all_classes_may_be_known(old: tuple[str, ...], k: int | str, tmp_path: Path) -> None:
-    tiny.write(tmp_path / "images", tiny.planted(old=old))
+    tiny.write(tmp_path / "images", tiny.planted(each=10, labelled=7, old=old))
     with tiny.quickly():
         run = tiny.sort(tmp_path / "images", tmp_path / "run", **{**SETTINGS, "k": k})
     assert [category.name for category in run.categories if category.kind == "known"] == sorted(old)

@@ -14,7 +14,7 @@ from support.tiny_methods import NAMES, TRANSFORMED, batch_of, convnet, double_p
 from support.tiny_run import named
 from torch import Tensor, nn
 
-from sortal.config import Training
+from sortal.config import Contrast, Training
 from sortal.errors import InputError
 from sortal.learning.checkpoint import run_key
 from sortal.learning.methods import learner_of
@@ -25,6 +25,7 @@ from sortal.system.progress import Runtime
 METHOD = """
 import functools
 from torch import Tensor, nn
+from sortal.config import Contrast
 from sortal.learning.methods import Contrastive
 from sortal.learning.losses import contrastive
 import {package}.losses
@@ -45,7 +46,7 @@ class Head(nn.Linear):
 
 class Mine(Contrastive):
     def __init__(self, backbone):
-        super().__init__(backbone)
+        super().__init__(backbone, Contrast(hidden=16, bottleneck=8))
         self.extra = Head(8, 8)
 
     @decorated
@@ -135,7 +136,7 @@ def test_methods_that_were_typed_in_are_told_apart() -> None:
             f"        return {{name: scaled({number} * value) for name, value in super().losses(batch).items()}}",
             space,
         )
-        return code_of(space["Mine"](convnet()))
+        return code_of(space["Mine"](convnet(), Contrast(hidden=16, bottleneck=8)))
 
     assert typed(2.0) == typed(2.0)
     assert len({typed(2.0), typed(3.0), typed(2.0, factor=2.0), typed(2.0, constant=2.0)}) == 4

@@ -17,7 +17,7 @@ from sortal import metrics
 from sortal.config import Training
 from sortal.config.rivals import SelfExpertise
 from sortal.learning.methods.method import Problem
-from sortal.learning.methods.selex import Level, Selex, cluster, halvings, hierarchy, kmeans, means
+from sortal.learning.methods.selex import Level, Selex, cluster, gaps, halvings, hierarchy, kmeans, means
 
 D, WIDTH, IMAGES = 8, 5, 9  # of projections and features in synthetic outputs, and images in all
 SMALL = SelfExpertise(smoothing=0.4, hidden=16, bottleneck=D)
@@ -132,9 +132,10 @@ def test_an_epoch_starts_with_new_clusters_that_know_the_labels() -> None:
     assert first.shape == method.reach.shape == (3, 12)
     assert [first[0, i].item() for i in (0, 1, 2, 5, 6)] == [0, 1, 2, 0, 1]
     rows = nnf.normalize(x, dim=1)
-    centres = means(rows, first[0], torch.zeros(6, 512))
+    centres = means(rows, first[0], torch.zeros(6, 512)).tolist()
+    nearest = [min(dist(one, other) for other in centres if other != one) for one in centres]
     # Norms of rows of length 1 and 512 numbers each in float32; by products, which cancel.
-    torch.testing.assert_close(method.reach[0], torch.cdist(rows, centres).amin(1), rtol=0, atol=1e-3)
+    torch.testing.assert_close(method.reach[0], torch.tensor(nearest)[first[0]], rtol=0, atol=1e-3)
     place = method.clusters.data_ptr()
     start_epoch(method, x, labels, epoch=0)
     assert torch.equal(method.clusters, first), "the same for the same epoch"
@@ -142,6 +143,11 @@ def test_an_epoch_starts_with_new_clusters_that_know_the_labels() -> None:
     assert not torch.equal(method.clusters, first)
     assert method.clusters.data_ptr() == place
     assert not {"clusters", "reach"} & {*method.state_dict()}, "which identifies a run before it starts"
+
+
+def test_gaps_are_distances_to_the_nearest_other_centre() -> None:
+    assert gaps(torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0]])).tolist() == pytest.approx([5, 1, 1])
+    assert gaps(torch.ones(1, 2)).tolist() == [0]
 
 
 # The hierarchy

@@ -17,9 +17,9 @@ from support.sample_run import HOSTILE
 
 from sortal.errors import InputError
 from sortal.research.benchmark import typesetting
-from sortal.research.benchmark.comparison import tables
+from sortal.research.benchmark.comparison import BOUND_TITLES, tables
 from sortal.research.benchmark.presets import PRESETS
-from sortal.research.benchmark.records import KRecord, Record, RequestedK
+from sortal.research.benchmark.records import Bounds, KRecord, Record, RequestedK
 from sortal.research.benchmark.typesetting import DOCUMENT_FILE, Figure, Table, csv, document, latex, markdown, write
 from sortal.system.csv_tables import read
 from sortal.system.files import LOCK_FILE, replace_all
@@ -234,6 +234,22 @@ def test_a_table_of_other_runs_is_written_in_full() -> None:
     text = csv(table).decode()
     assert text.splitlines()[1].startswith('"k-means",20.0,"",1,"","","",20.0,"",1,'), "Old is undefined"
     assert "published" not in text
+
+
+def test_rows_have_titles_and_only_the_settings_that_are_not_shared() -> None:
+    """A method from outside has the title that it was run under; its code may be missing here."""
+    both = Bounds(floor=scores(20, 30, 10), ceiling=scores(90, 91, 89))
+    outside = partial(own, method="lego", title="My Lego", bounds=both)
+    runs = [own("gcd losses.a=1 losses.b=2", bounds=both), outside("lego losses.a=1 losses.b=3")]
+    (table,) = tables(runs)
+    floor, ceiling = BOUND_TITLES.values()
+    assert [row[0] for row in table.rows] == [floor, "GCD losses.b=2", "My Lego losses.b=3", ceiling]
+    assert table.notes[-1] == "All methods were run with losses.a=1."
+    (table,) = tables([*runs, own("simgcd", bounds=both)])
+    names = ["GCD losses.a=1 losses.b=2", "SimGCD", "My Lego losses.a=1 losses.b=3"]
+    assert [row[0] for row in table.rows] == [floor, *names, ceiling]
+    (table,) = tables([outside("lego losses.a=1")])
+    assert table.rows[1][0] == "My Lego"
 
 
 def test_each_data_set_backbone_weights_and_k_has_its_own_table() -> None:

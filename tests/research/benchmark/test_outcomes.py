@@ -48,26 +48,46 @@ def test_a_json_line_is_an_outcome(tmp_path: Path) -> None:
 
 
 def test_a_record_is_an_outcome_whose_condition_is_the_network(tmp_path: Path) -> None:
-    record = example("table3/cub/gcd", 2, transductive=scores(50, None, 40), timings={"learn": 90.0, "clusters": 30.0})
+    record = example(
+        "table3/cub/gcd",
+        2,
+        transductive=scores(50, None, 40, class_mean=0.45),
+        timings={"learn": 90.0, "clusters": 30.0},
+    )
     (found,), notes = read_outcomes([saved(tmp_path, record)])
     condition = "vit_base_patch16_224.dino, model.safetensors (sha256 0123456789ab)"
     assert found.task == SharedTask("cub", condition, "", 2)
     assert (found.method, found.k_words, found.version, notes) == ("gcd", "true k", "", [])
-    assert (found.all, found.old, found.new, found.mean) == (0.5, None, 0.4, None)
+    assert (found.all, found.old, found.new, found.mean) == (0.5, None, 0.4, 0.45)
     assert found.k_error == 0
     assert found.seconds == pytest.approx(120)
 
 
 def test_records_have_a_floor_and_a_ceiling_for_each_seed(tmp_path: Path) -> None:
-    both = Bounds(floor=scores(20, 30, 10), ceiling=scores(90, 91, 89))
+    both = Bounds(floor=scores(20, 30, 10), ceiling=scores(90, 91, 89, class_mean=0.88))
     auto = KRecord(asked="auto", k=190, true=200, error=0.05)
     runs = [example(f"table3/cub/{method}", seed, bounds=both) for method in ("gcd", "uno") for seed in (0, 1)]
     found, notes = read_outcomes([saved(tmp_path, *runs, example(seed=0, bounds=both, k=auto))])
     by_name = named(found)
     assert [*by_name] == ["ceiling", "floor", "gcd (estimated k)", "gcd (true k)", "uno"]
     assert [each.all for each in by_name["floor"].values()] == [0.2, 0.2], "once for each seed"
-    assert {each.seconds for each in by_name["ceiling"].values()} == {None}
+    assert {(each.mean, each.seconds) for each in by_name["ceiling"].values()} == {(0.88, None)}
     assert notes == []
+
+
+def test_settings_given_by_hand_are_in_a_name_only_where_a_method_has_several(tmp_path: Path) -> None:
+    def run(name: str, **losses: Any) -> Record:
+        recipe = {**example().recipe, "losses": losses}
+        return example(name=f"my flowers/{name}", version=None, dataset="my flowers", recipe=recipe)
+
+    gcd, uno = run("gcd losses.a=1", a=1), run("uno losses.a=1 losses.b=x", a=1, b="x")
+    by_name = named(read_outcomes([saved(tmp_path / "one", gcd, uno)])[0])
+    assert {*by_name} == {"gcd", "uno"}
+    several = named(read_outcomes([saved(tmp_path / "two", gcd, uno, run("gcd", a=2), run("uno losses.a=3", a=3))])[0])
+    assert {*several} == {"gcd", "gcd (losses.a=1)", "uno (losses.a=1 losses.b=x)", "uno (losses.a=3)"}
+    assert reference_among(several, "gcd") == "gcd"
+    with pytest.raises(InputError, match="The reference must be one of"):
+        reference_among(several, "uno")
 
 
 def test_names_of_records_are_their_rows(tmp_path: Path) -> None:

@@ -46,8 +46,9 @@ def read_text(tex: str) -> str:
 def read_latex(tex: str) -> tuple[str, str, list[list[str]], str]:
     """Return the title, the columns, the rows and the notes of a table."""
     whole = re.fullmatch(
-        r"% \\usepackage\{booktabs\}\n\\begin\{table\}\n  \\centering\n  \\caption\{(.*)\}\n"
-        r"  \\begin\{tabular\}\{([lr]+)\}\n    \\toprule\n(.*)    \\bottomrule\n  \\end\{tabular\}\n"
+        r"% \\usepackage\{booktabs,graphicx\}\n\\begin\{table\}\n  \\centering\n  \\caption\{(.*)\}\n"
+        r"  \\resizebox\{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi\}\{!\}\{"
+        r"\\begin\{tabular\}\{([lr]+)\}\n    \\toprule\n(.*)    \\bottomrule\n  \\end\{tabular\}\}\n"
         r"  \\par\\smallskip\{\\footnotesize (.*)\\par\}\n\\end\{table\}\n",
         tex,
         re.DOTALL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from support.browsing import Open, press, says
 from support.reviews import Client, saved_run, serving, session_of
 
+from sortal.images.columns import Columns
 from sortal.images.review_states import ReviewState
-from sortal.reviews.loading import load_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import DECISIONS, Run
 
 
@@ -165,6 +167,43 @@ def test_one_key_confirms_what_is_in_view_but_the_marked(run: Run, client: Clien
     says(page, "Rejected 1 image from 'new 1'")
     states = load_run(run.folder).assignments.reviewed
     assert ((states == ReviewState.CONFIRMED).sum(), (states == ReviewState.REJECTED).sum()) == (11, 1)
+
+
+def test_a_group_is_a_stack_and_columns_filter_and_colour(tmp_path: Path, opened: Open) -> None:
+    run = saved_run(tmp_path / "run", images=120, categories=10)
+    rows, group = np.flatnonzero(run.assignments.category_id == 4), run.assignments.group.copy()
+    group[rows[:3]] = group[rows[0]]
+    cells = ["" if row not in rows else str(row) for row in range(120)]
+    columns = Columns.infer(["site", "<b>weight</b>"], [["north"] * 120, cells])
+    save_run(replace(run, assignments=replace(run.assignments, group=group, columns=columns)))
+    run = load_run(run.folder, raw=True)
+    with serving(session_of(run)) as client:
+        page = opened(client, "/category/4")
+        page.wait_for_selector(".cell img")
+        assert page.locator(".cell").count() == 10
+        assert page.inner_text(".chosen") == "12 images"
+        page.locator(".cell:has(.stack)").click()
+        assert page.inner_text(".chosen") == "3 of 12 chosen"
+        press(page, "c")
+        says(page, "Confirmed 3 images")
+        page.locator("button.toggle").click()
+        page.wait_for_function("() => document.querySelectorAll('.cell').length === 12")
+        page.locator("select[aria-label=Column]").select_option(label="<b>weight</b>")
+        page.locator(".filter input").fill(f">={rows[-2]}")
+        page.keyboard.press("Enter")
+        page.wait_for_function("() => document.querySelectorAll('.cell').length === 2")
+        page.locator("select[aria-label=Order]").select_option("down")
+        page.wait_for_function(f"() => document.querySelector('.cell bdi').textContent === '{rows[-1]}'")
+        page.goto(f"{client.origin}/#/image/{rows[0]}")
+        page.wait_for_selector(".large dl")
+        assert "<b>weight</b>" in page.inner_text(".large dl")
+        assert page.locator(".large .strip").first.locator("a").count() == 2
+        page.goto(f"{client.origin}/#/map")
+        page.wait_for_selector("canvas")
+        page.locator("select[aria-label='Colour by']").select_option(label="By site")
+        page.wait_for_selector(".legend span")
+        assert page.inner_text(".legend") == "north"
+    assert (load_run(run.folder).assignments.reviewed[rows[:3]] == ReviewState.CONFIRMED).all()
 
 
 def test_tabs_see_each_other_and_a_late_decision_changes_nothing(run: Run, client: Client, opened: Open) -> None:

@@ -13,6 +13,7 @@ from support.browsing import Open
 from support.sample_run import HOSTILE, QUICK, sample_run, with_others
 from support.stores import same_store, small_store
 
+from sortal.images.columns import Columns
 from sortal.images.decoding import Quarantined
 from sortal.runs import projection
 from sortal.runs.facts import ImageSource
@@ -210,6 +211,28 @@ def test_doubtful_images_of_one_moment_are_shown_once(opened: Open, tmp_path: Pa
     assert page.locator("#doubtful .thumb").count() == len(unsure) - 2
     assert f"{len(unsure)} images" in page.locator("#doubt .intro").inner_text()
     assert "70 moments" in page.locator("header .lead").inner_text()
+
+
+def test_the_viewer_has_columns_and_the_other_images_of_a_group(opened: Open, tmp_path: Path) -> None:
+    run = sample_run()
+    group, names = run.assignments.group.copy(), [""] * 72
+    rows = np.flatnonzero(run.assignments.category_id == run.categories[0].id)[:3]
+    group[rows] = group[rows[0]]
+    for row in rows.tolist():
+        names[row] = "<i>burst</i>"
+    columns = Columns.infer(["group", "<b>site</b>"], [names, [f"site {row}" for row in range(72)]])
+    page = opened(
+        _written(replace(run, assignments=replace(run.assignments, group=group, columns=columns)), tmp_path, 72)
+    )
+    assert "70 groups" in page.locator("header .lead").inner_text()
+    page.locator("#cards .thumb:has(.stack)").first.click()
+    page.wait_for_selector("#viewer[open]")
+    assert page.locator("#viewer-stack button").count() == 3
+    told = page.locator("#viewer dl").inner_text()
+    assert "<i>burst</i>" in told
+    assert "<b>site</b>" in told
+    page.locator("#viewer-stack button").nth(1).click()
+    assert page.locator("#viewer-place").inner_text() == "2 of 3"
 
 
 def test_pictures_links_and_the_legend_lead_to_categories(opened: Open, flowers: Path) -> None:

@@ -84,6 +84,8 @@ def test_look_alikes_mixtures_and_single_images_are_found_and_a_sample_suffices(
     assert [card.category.id for card in found.leading] == sorted(
         range(1, 6), key=lambda each: sure(mixed_up, each), reverse=True
     )
+    empty = [replace(card, category=replace(card.category, size=0)) if card is cards[-1] else card for card in cards]
+    assert (found.found, find_highlights(mixed_up, empty, compared).found) == (5, 4), "an empty one was not found"
     only = np.flatnonzero(mixed_up.assignments.category_id != 4)
     merges, splits = compare_categories(mixed_up, np.isin(np.arange(len(present)), only), None, seed=0)
     assert splits == []

@@ -288,3 +288,13 @@ def test_sentences_have_the_right_number(call: Call) -> None:
     some = {"size": 4, "settled": 1, "unsure": 2, "other": 1, "confidence": 0.5, "lost": 1}
     expected = "4 images · 25% settled · 2 unsure · 1 fitting nowhere · 50% sure · 1 not what was sorted"
     assert call("review/phrases", "categoryFacts", some) == expected
+
+
+def test_images_of_a_group_are_stacked(call: Call) -> None:
+    data = {"version": 3, "rows": [4, 7, 2, 9, 5], "group": [1, -1, 1, 1, -1], "lost": [1, 0, 0, 0, 0]}
+    found = call("review/stacks", "data => { const s = m.stacked(data); return {...s, stacks: [...s.stacks]}; }", data)
+    assert (found["rows"], found["lost"], found["version"]) == ([2, 7, 5], [0, 0, 0], 3)  # not the lost one
+    assert found["stacks"] == [[2, [2, 9]], [7, [7]], [5, [5]]]
+    rows = call("review/stacks", "data => m.unstacked(m.stacked(data), [2, 5])", data)
+    assert rows == [2, 9, 5]
+    assert call("review/stacks", "unstacked", {}, [1, 2]) == [1, 2]

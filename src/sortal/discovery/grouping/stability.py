@@ -45,7 +45,7 @@ def cluster_again(
     for _ in range(SPLITS):
         shuffled = generator.permutation(free)
         if groups is not None:
-            shuffled = _together(shuffled, groups)
+            shuffled = together(shuffled, groups)
         for part in (shuffled[:half], shuffled[half:]):
             rows = np.concatenate([labelled, part])
             number = int(generator.integers(2**31))
@@ -61,7 +61,7 @@ def cluster_again(
     return agreement
 
 
-def _together(rows: Ints, groups: Ints) -> Ints:
+def together(rows: Ints, groups: Ints) -> Ints:
     """Return rows in this order, but those of each of the groups (n,) where the first of them is."""
     _, first, inverse = np.unique(groups[rows], return_index=True, return_inverse=True)
     return rows[np.argsort(first[inverse], kind="stable")]

@@ -28,6 +28,12 @@ class Vectors:
         return Vectors(self.rows[rows])
 
     @cached_property
+    def means(self) -> Matrix:
+        """The mean of each dimension, (d,)."""
+        found: Matrix = self.rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return found
+
+    @cached_property
     def deviations(self) -> Matrix:
         """The standard deviation of each dimension, (d,)."""
         found: Matrix = self.rows.std(axis=0, dtype=np.float64).astype(np.float32)

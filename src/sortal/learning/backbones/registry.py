@@ -174,7 +174,7 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
             f"The weights in {str(file)!r} do not match the digest in {str(path)!r}. Save the backbone again."
         )
     if spec.name == VECTORS:
-        vectors = VectorBackbone(spec.width)
+        vectors = VectorBackbone(torch.zeros(spec.width))
         _load_weights(vectors, file)
         return vectors
     _check_image_size(spec.image_size)

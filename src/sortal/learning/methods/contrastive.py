@@ -34,7 +34,8 @@ class Contrastive(Method):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c = self.config
-        unsupervised = contrastive(batch.outputs, batch.images, temperature=c.temperature)
+        groups = self.groups_of(batch)
+        unsupervised = contrastive(batch.outputs, batch.images, temperature=c.temperature, groups=groups)
         supervised = contrastive(batch.outputs, batch.labels, temperature=c.supervised_temperature)
         return {
             "unsupervised": (1 - c.supervised_weight) * unsupervised,

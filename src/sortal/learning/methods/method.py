@@ -37,9 +37,15 @@ class Method(nn.Module, ABC):
     views: ClassVar[int] = 2  # of each image of a batch
     graphable: ClassVar[bool] = True  # whether CUDA graphs may record its steps, which must not branch on values then
 
+    groups: Tensor | None = None  # (m,) of the numbers in `Batch.images`, if Sortal's own method trains on given groups
+
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = backbone
+
+    def groups_of(self, batch: Batch) -> Tensor | None:
+        """Return the group of each view, (views,), if images of a group are not to be told apart."""
+        return None if self.groups is None else self.groups[batch.images]
 
     @classmethod
     def create(cls, backbone: Backbone, losses: Losses, problem: Problem) -> Self:

@@ -30,10 +30,10 @@ class Selex(Method):
     """
 
     config: SelfExpertise
-    version = 1
+    version = 2
     known: Tensor
     clusters: Tensor  # (levels, m), finest first
-    reach: Tensor  # (levels, m), distance to the nearest prototype
+    reach: Tensor  # (levels, m), distance from the centre of its cluster to the nearest other one
 
     def __init__(self, backbone: Backbone, config: SelfExpertise, problem: Problem) -> None:
         super().__init__(backbone)
@@ -54,7 +54,7 @@ class Selex(Method):
         found = hierarchy(x, output_index(images.labels, self.known), self.sizes, self.config.capped, random)
         for level, each in enumerate(found):
             self.clusters[level].copy_(each.of)
-            self.reach[level].copy_(torch.cdist(x, each.centres).amin(1))
+            self.reach[level].copy_(gaps(each.centres)[each.of])
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute the projection and the unit features, concatenated to (n, bottleneck + d)."""
@@ -181,6 +181,12 @@ def means(x: Tensor, of: Tensor, otherwise: Tensor) -> Tensor:
     members = (of[:, None] == torch.arange(len(otherwise), device=of.device)).to(x.dtype)
     counts = members.sum(0)[:, None]
     return torch.where(counts > 0, members.T @ x / counts.clamp(min=1), otherwise)
+
+
+def gaps(centres: Tensor) -> Tensor:
+    """Return the distance (k,) of each centre (k, d) to the nearest other one; 0 if it is the only one."""
+    distances = torch.cdist(centres, centres)
+    return distances.fill_diagonal_(torch.inf).amin(1).nan_to_num(posinf=0.0)
 
 
 def cluster(

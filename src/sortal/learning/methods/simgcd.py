@@ -49,12 +49,13 @@ class SimGcd(Method):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c, supervised = self.config, self.config.supervised_weight
         projected, cosines = batch.outputs.split([c.bottleneck, len(self.categories.weight)], dim=1)
-        logits = cosines / c.student_temperature
+        logits, groups = cosines / c.student_temperature, self.groups_of(batch)
+        alone = contrastive(projected, batch.images, temperature=c.temperature, groups=groups)
         return {
             "distillation": (1 - supervised) * distillation(cosines, batch, c),
             "balance": (1 - supervised) * c.entropy_weight * self.imbalance(logits.softmax(1), batch),
             "classification": supervised * classification(logits, output_index(batch.labels, self.known)),
-            "unsupervised": (1 - supervised) * contrastive(projected, batch.images, temperature=c.temperature),
+            "unsupervised": (1 - supervised) * alone,
             "supervised": supervised * contrastive(projected, batch.labels, temperature=c.supervised_temperature),
         }
 

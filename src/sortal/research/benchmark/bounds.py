@@ -42,7 +42,7 @@ def bounds_of(job: Job, backbone: Backbone, pixels: PixelStore, runtime: Runtime
         runtime=runtime,
     )
     inputs = cache.hashed(x, images.labels, images.truth), len(images.classes), job.settings.n_init, seed
-    path = job.cache / "bounds" / f"{cache.key('bounds', *inputs)}.json"
+    path = job.cache / "bounds" / f"{cache.key('bounds 2', *inputs)}.json"
     if (held := job.processes.by_first(lambda: cache.load(path))) is not None:
         return read_record(Bounds, held)
     known = images.truth >= 0
@@ -98,5 +98,11 @@ def _scores(
     truth, old = images.truth[free], list(range(len(images.classes)))
     s = metrics.evaluate(truth, clusters, old=old, categories=clusters if by_name else None)
     return SplitScores(
-        images=len(truth), accuracy=s.accuracy, legacy=s.legacy, nmi=s.nmi, ari=s.ari, known_accuracy=s.known
+        images=len(truth),
+        accuracy=s.accuracy,
+        legacy=s.legacy,
+        nmi=s.nmi,
+        ari=s.ari,
+        known_accuracy=s.known,
+        class_mean=s.class_mean,
     )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -75,7 +76,7 @@ def tables(records: Sequence[Record]) -> tuple[Table, ...]:
     of_methods = [run for name, some in by_name.items() for run in some if name.partition("/")[0] in with_bounds]
     for bound in bound_records(of_methods, lambda record, which: f"{record.name.rpartition('/')[0]}/{which}"):
         by_name.setdefault(bound.name, []).append(bound)
-    others += bound_records(others, lambda record, which: f"{record.dataset}/{BOUND_TITLES[which]}")
+    others += bound_records(others, lambda record, which: f"{record.dataset}/{which}")
     present = {name.partition("/")[0] for name in by_name}
     return (*(_paper(table, by_name) for table in TITLES if table in present), *_others(others))
 
@@ -199,8 +200,12 @@ def _others(records: Sequence[Record]) -> list[Table]:
         name = file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
         title = f"{dataset}: {backbone}, {shortened(weights)}, {K_WORDS.get(asked, f'k = {asked}')}"
         runs = sorted(some, key=lambda record: (_BOUND_PLACES.get(record.method, 0), _place(record)))
-        rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(runs, _label)]
-        notes = ABOUT_OTHERS if all(run.method not in BOUND_TITLES for run in runs) else (*ABOUT_OTHERS, ABOUT_BOUNDS)
+        of_methods = [run.settings for run in runs if run.method not in BOUND_TITLES]
+        shared = [each for each in of_methods[0] if all(each in others for others in of_methods)]
+        label_of = partial(_label, shared=shared)
+        rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(runs, label_of)]
+        notes = ABOUT_OTHERS if len(of_methods) == len(runs) else (*ABOUT_OTHERS, ABOUT_BOUNDS)
+        notes = (*notes, f"All methods were run with {', '.join(shared)}.") if shared else notes
         empty = Table(name=name, title=title, header=("Method", *OTHER_HEADINGS), notes=notes)
         made.append(_fill(empty, rows, _other_cells))
     return made
@@ -209,16 +214,25 @@ def _others(records: Sequence[Record]) -> list[Table]:
 _BOUND_PLACES = {"floor": -1, "ceiling": 1}
 
 
-def _label(record: Record) -> str:
-    """Return the name of a run in the table of its data set; a modified preset keeps its whole name."""
+def _title(record: Record) -> str:
+    """Return the name of a run in the table of its data set, without settings; a modified preset keeps its own name."""
+    if record.method in BOUND_TITLES:
+        return BOUND_TITLES[record.method]
     own = record.name if record.name in PRESETS else record.name.partition("/")[2] or record.name
-    return METHODS[own].title if own in METHODS else own
+    method = own.partition(" ")[0]
+    if method in METHODS:
+        return METHODS[method].title
+    return record.title if record.title and method == record.method else method  # its code may be missing here
 
 
-def _place(record: Record) -> tuple[int, str]:
+def _label(record: Record, shared: Sequence[str]) -> str:
+    return " ".join((_title(record), *(each for each in record.settings if each not in shared)))
+
+
+def _place(record: Record) -> tuple[int, str, tuple[str, ...]]:
     """Return a sort key: methods in the order of the paper, then the rest by name."""
-    label, titles = _label(record), [METHODS[method].title for method in (*PAPER_METHODS, *RIVAL_METHODS)]
-    return titles.index(label) if label in titles else len(titles), label
+    title, titles = _title(record), [METHODS[method].title for method in (*PAPER_METHODS, *RIVAL_METHODS)]
+    return titles.index(title) if title in titles else len(titles), title, record.settings
 
 
 def _other_cells(_: str, group: Group) -> list[Cell]:

@@ -155,10 +155,11 @@ def _from_records(found: Iterable[Record]) -> tuple[list[MethodOutcome], list[st
             outcomes += [
                 MethodOutcome(
                     task=SharedTask(record.dataset, condition, "", record.seed),
-                    method=method,
+                    method=method.partition(" ")[0],
                     k_words=k_words,
-                    version=label.removeprefix(method).strip(" ()"),
+                    version=" ".join(filter(None, (*record.settings, label.removeprefix(method).strip(" ()")))),
                     **vars(record.transductive.accuracy),
+                    mean=record.transductive.class_mean,
                     k_error=record.k.error,
                     seconds=60 * record.minutes if record.timings else None,
                 )

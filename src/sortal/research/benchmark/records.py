@@ -70,11 +70,17 @@ class Record:
     finished: str  # ISO 8601
     unreadable: tuple[Quarantined, ...] = ()  # files of both splits that were left out
     bounds: Bounds | None = None  # None in records of earlier versions
+    title: str = ""  # of the method; empty in records of earlier versions
 
     @property
     def minutes(self) -> float:
         """Return how long the method took."""
         return math.fsum(seconds for stage, seconds in self.timings.items() if stage != BOUNDS_STAGE) / 60
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Return the settings that were changed by hand, as the name has them."""
+        return tuple(self.name.rpartition("/")[2].split(" ")[1:])
 
     @property
     def moment(self) -> datetime:

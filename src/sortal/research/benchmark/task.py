@@ -225,6 +225,7 @@ def _record(
         version=preset.version,
         dataset=task.dataset,
         method=preset.recipe.method,
+        title=registration_of(preset.recipe.method).title,
         clustering=preset.recipe.clustering,
         backbone=preset.backbone,
         seed=task.seed,

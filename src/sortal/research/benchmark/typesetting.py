@@ -29,6 +29,7 @@ LATEX = {  # what these characters are in LaTeX; brackets and stars would belong
     "−": "$-$",
     "–": "--",
 }
+FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"  # \width is that of the content
 LIGATURES = ("--", "``", "''", "?`", "!`", "<<", ">>", ",,")
 
 
@@ -114,17 +115,17 @@ def document(made: Sequence[Table], title: str = "Benchmarks") -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a table for LaTeX with the package booktabs."""
+    """Return a table for LaTeX with the packages booktabs and graphicx, which shrinks it to the text if it is wider."""
     rows = ["    " + " & ".join(map(latex_text, row)) + r" \\" for row in (table.header, *table.text)]
     notes = " ".join(map(latex_text, table.notes))
     lines = [
-        r"% \usepackage{booktabs}",
+        r"% \usepackage{booktabs,graphicx}",
         r"\begin{table}",
         r"  \centering",
         rf"  \caption{{{latex_text(table.title)}}}",
-        rf"  \begin{{tabular}}{{{''.join('l' if each else 'r' for each in table.is_text)}}}",
+        rf"  {FITTED}\begin{{tabular}}{{{''.join('l' if each else 'r' for each in table.is_text)}}}",
         *(r"    \toprule", rows[0], r"    \midrule", *rows[1:], r"    \bottomrule"),
-        r"  \end{tabular}",
+        r"  \end{tabular}}",
         rf"  \par\smallskip{{\footnotesize {notes}\par}}",
         r"\end{table}",
     ]

@@ -22,7 +22,9 @@ ABOUT_MEANS = (
     "seeds. k error: |k − true| / true in %."
 )
 ABOUT_ROWS = (
-    "About one interval in twenty excludes 0 by chance, and those of few runs are too narrow: look for rows that agree."
+    "About one interval in twenty excludes 0 by chance, and those of few runs are too narrow: look for rows that "
+    f"agree. There is no verdict on fewer than {significance.FEWEST_JUDGED} runs, whose differences all have the same "
+    "sign by chance in more than one case in twenty."
 )
 
 ByTask: TypeAlias = Mapping[SharedTask, MethodOutcome]
@@ -54,7 +56,10 @@ def compare(
     by_name = _chosen(everything, methods, reference)
     values = {name: _attributes(tasks, score, 100) for name, tasks in by_name.items()}
     if not values[reference]:
-        raise InputError(f"The reference {reference!r} must have a run with the score {score!r}, got none.")
+        raise InputError(
+            f"The reference {reference!r} must have a run with the score {score!r}, got none."
+            + (" Records of earlier versions lack it: run them again." if score == "mean" else "")
+        )
     tasks = dict.fromkeys(task for each in by_name.values() for task in each)
     ranked = [name for name in by_name if _bound(name) is None]
     shared = [task for task in tasks if all(task in values[name] for name in ranked)]
@@ -231,4 +236,6 @@ def _mean(values: Values) -> Figure:
 def _verdict(difference: Difference | None) -> str:
     if difference is None or difference.low is None or difference.high is None:
         return ""
+    if difference.n < significance.FEWEST_JUDGED:
+        return "too few runs"
     return "ahead" if difference.low > 0 else "behind" if difference.high < 0 else "within noise"

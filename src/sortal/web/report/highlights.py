@@ -35,7 +35,8 @@ class Highlights:
     """What is shown first; each list begins with what matters most."""
 
     leading: list[Card]  # new categories, or all where nothing new was found
-    more: int  # new categories that are not among them
+    found: int  # new categories that have images
+    more: int  # of these, how many are not among them
     merges: list[Pair]
     mixed: list[Pair]
     single: list[Card]  # new categories of one image
@@ -100,6 +101,7 @@ def find_highlights(run: Run, cards: Sequence[Card], compared: Comparison) -> Hi
     joined, divided = ([pair(each) for each in questions] for questions in compared)
     return Highlights(
         leading=among[:MOST_LEADING],
+        found=len(new),
         more=max(0, len(new) - MOST_LEADING),
         merges=[each for each in joined if each.likely >= LIKELY_ENOUGH][:MOST_PAIRS],
         mixed=[each for each in divided if each.likely >= LIKELY_ENOUGH][:MOST_PAIRS],

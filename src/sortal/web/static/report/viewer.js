@@ -3,6 +3,7 @@
 const data = JSON.parse(byId("data").textContent);
 const { images, categories } = data;
 const STATUSES = ["labelled", "known", "new", "unsure", "other"];
+const STACKED = "Images of its group";
 const wrong = new Set(images.wrong);
 const urls = new Map(); // of sheets
 
@@ -65,7 +66,7 @@ function thumbnail(image, list, caption = lastPart(images.file[image])) {
   const status = images.status[image];
   const details = describe(image).map(([name, value]) => `${name}: ${value}`).join("\n");
   const size = stackWith(image).length;
-  const stack = size > 1 && make("span", { className: "stack", textContent: `×${size}`, title: "Images of its group" });
+  const stack = size > 1 && make("span", { className: "stack", textContent: `×${size}`, title: STACKED });
   const cross = { className: "wrong", textContent: "✕", title: "Belongs to a different class" };
   return button(
     frame(image),

@@ -14,6 +14,7 @@ import { counted, percent, thousands } from "/static/shared/text.js";
 const ORDERS = { doubt: "Least sure first", typical: "Most typical first" };
 const COLUMN_ORDERS = { up: "Column, ascending", down: "Column, descending" };
 const FITS = "text, >5 or 5..9";
+const STACKS = "Show images of a group as one, and decide on all of them";
 const BUTTONS = {
   confirmPage: "Confirm page",
   confirm: "Confirm",
@@ -139,19 +140,21 @@ async function pane(id, other = null) {
   const load = async () => {
     const where = filter.column === "" ? "" : `&column=${filter.column}&fits=${encodeURIComponent(filter.fits)}`;
     const data = await get(`/api/category/${id}?order=${select.value}${where}`);
-    together.hidden = !data.group.some((group, at) => group >= 0 && data.group.indexOf(group) < at);
-    return stacks ? stacked(data) : data;
+    const found = stacked(data);
+    together.hidden = found.rows.length === data.rows.length;
+    return stacks ? found : data;
   };
   const tell = () => {
     const [all, chosen] = [grid.data.rows, [...grid.chosen]].map((rows) => unstacked(grid.data, rows).length);
     count.textContent = chosen ? `${thousands(chosen)} of ${thousands(all)} chosen` : counted(all, "image");
   };
   const reload = async () => grid.show(await load());
-  const together = button("Stacks", async () => {
+  const restack = async () => {
     stacks = !stacks;
     together.ariaPressed = String(stacks);
     await reload();
-  }, { className: "toggle", ariaPressed: String(stacks), title: "Show images of a group as one, and decide on all of them" });
+  };
+  const together = button("Stacks", restack, { className: "toggle", ariaPressed: String(stacks), title: STACKS });
   const byColumn = columnFilter(async () => {
     offerOrders();
     await reload();

@@ -75,8 +75,16 @@ export async function mapPage(view) {
   const ofColumn = make("optgroup", { label: "Columns of your table", hidden: !own.length }, ...own);
   const select = make("select", { ariaLabel: "Colour by", onchange: () => recolour() }, ...colours, ofColumn);
   let column = null; // what decides the colours, if that is a column
+  const colouring = () => COLOURS[select.value] ?? COLOURS.category; // while a column is being loaded
+  const legend = make("div", { className: "legend", role: "group", ariaLabel: "Colours" });
   const load = async () => {
     column = select.value in COLOURS ? null : await get(`/api/colours/${select.value}`);
+    const key = (column?.key ?? []).map(([value, text]) => {
+      const swatch = make("i", { ariaHidden: "true" });
+      swatch.style.setProperty("--swatch", columnColour(value, column.scale));
+      return make("span", {}, swatch, isolated(text));
+    });
+    legend.replaceChildren(...key);
   };
   const recolour = async () => {
     await load();
@@ -86,8 +94,8 @@ export async function mapPage(view) {
   const grid = new Grid(nothing, { open: (row) => openImage(row, grid.data.rows) });
   const map = new PointMap(canvas, tip, {
     data: nothing,
-    valueOf: (point) => (column ? column.values[point] ?? -1 : (COLOURS[select.value] ?? COLOURS.category)[0](map.data, point)),
-    colourOf: (value) => (column ? columnColour(value, column.scale) : (COLOURS[select.value] ?? COLOURS.category)[1](value)),
+    valueOf: (point) => (column ? column.values[point] ?? -1 : colouring()[0](map.data, point)),
+    colourOf: (value) => (column ? columnColour(value, column.scale) : colouring()[1](value)),
     describe: (point) => tooltip(map.data, point),
     clickOn: (point) => () => openImage(map.data.rows[point], map.data.rows),
     choose: (points) => list(points),
@@ -129,7 +137,7 @@ export async function mapPage(view) {
   const tools = [tool("Confirm", "confirm"), tool("Move", "move"), tool("Split off", "split")];
   const bar = { className: "sticky", role: "toolbar", ariaLabel: "Decisions" };
   const stage = make("div", { className: "stage" }, canvas, tip);
-  const beside = make("section", {}, make("div", bar, select, ...tools, count), grid.element);
+  const beside = make("section", {}, make("div", bar, select, ...tools, count), legend, grid.element);
   view.replaceChildren(make("div", { className: "with-map" }, stage, beside));
   list([]);
   const update = async () => {

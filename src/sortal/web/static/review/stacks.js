@@ -1,6 +1,6 @@
 // Stacks: images of one group in a grid, shown as one and decided on together.
 
-/** The columns of a grid with one row for each group, and the rows that can be seen of each, by the one that is shown. */
+/** The columns of a grid with one row for each group, and the rows of each that can be seen, by the one shown. */
 export function stacked(data) {
   const shown = new Map(); // index of the row that stands for a group
   const stacks = new Map();
