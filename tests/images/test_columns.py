@@ -42,6 +42,12 @@ def test_types_are_inferred(cells: list[object], kind: str, kept: list[str]) -> 
     assert (column.kind, [*column.cells]) == (kind, kept)
 
 
+def test_a_group_is_called_as_it_is_written() -> None:
+    groups = ImageColumn.infer("group", ["1,234", "1,234", "2024/5/1", ""])
+    assert (groups.kind, groups.cells) == ("category", ("1,234", "1,234", "2024/5/1", ""))
+    assert ImageColumn.infer("group", [1, 1, 2, None]).kind == "category"
+
+
 @given(st.lists(ODD_CELLS, max_size=5))
 def test_no_cell_is_a_reason_to_fail(cells: list[object]) -> None:
     column = ImageColumn.infer("x", cells)

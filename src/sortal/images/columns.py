@@ -42,10 +42,10 @@ class ImageColumn:
 
     @classmethod
     def infer(cls, name: str, cells: Sequence[object]) -> "ImageColumn":
-        """Make a column of cells of any type."""
+        """Make a column of cells of any type. Groups are called by their cells, even if those are numbers."""
         texts = [*map(as_text, cells)]
         different = {cell for cell in texts if not is_missing(cell)}
-        for kind in ("number", "time") if different else ():
+        for kind in ("number", "time") if different and name != GROUP_COLUMN else ():
             for rewrite in NOTATIONS[kind]:
                 rewritten = {cell: rewrite(cell.strip()) for cell in different}
                 if None not in rewritten.values() and not _ambiguous(rewrite, different):
