@@ -45,7 +45,7 @@ def held_out(
 
 
 def few_held_out(held: NDArray[np.bool_], groups: NDArray[np.int64], singly: NDArray[np.bool_]) -> str | None:
-    """Say that groups (n,) leave too few held-out labels, where there would be enough if images were held out singly."""
+    """Say that groups (n,) leave too few held-out labels, where single images would be enough."""
     count, images = len(np.unique(groups[held])), int(held.sum())
     if count >= ENOUGH or singly.sum() < ENOUGH:
         return None

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from sortal.config import ExtraColumns
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.images import exported, parquet_tables
-from sortal.images.columns import GROUP_COLUMN, NO_COLUMNS, Columns, unique_names
+from sortal.images.columns import GROUP_COLUMN, NEAR_DUPLICATES, NO_COLUMNS, Columns, unique_names
 from sortal.system import csv_tables
 from sortal.system.regular_files import read_regular
 
@@ -28,6 +28,7 @@ SYNONYMS = {
     "label": ("labels", "class", "classname", "classlabel", "category", "categoryname", "target", "tag", "species"),
 }
 DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # candidates by extension; the header decides
+FOUND_GROUP = re.compile(rf"{NEAR_DUPLICATES} \d+")  # of an export; they are found again
 TABLE_EXTENSIONS = (*DELIMITERS, ".jsonl", ".ndjson", ".parquet")
 
 TableRows: TypeAlias = list[Mapping[str, object]]  # cells by column
@@ -138,8 +139,11 @@ def _check_columns(header: Sequence[str], extra_columns: str) -> None:
 def _other_columns(header: Sequence[str], rows: TableRows) -> Columns:
     """Return the columns that Sortal gives no meaning; those of an earlier export that it computed are left out."""
     own = {*LABEL_COLUMNS} if not exported.is_exported(header) else {*exported.RESERVED_COLUMNS}
-    names = [name for name in header if name not in own]
-    return Columns.infer(names, ([row.get(name) for row in rows] for name in names), exported.RESERVED_COLUMNS)
+    cells = {name: [row.get(name) for row in rows] for name in header if name not in own}
+    if exported.is_exported(header) and GROUP_COLUMN in cells:
+        given = [None if FOUND_GROUP.fullmatch(str(cell)) else cell for cell in cells[GROUP_COLUMN]]
+        cells = {**cells, GROUP_COLUMN: given} if any(given) else {k: v for k, v in cells.items() if k != GROUP_COLUMN}
+    return Columns.infer([*cells], cells.values(), exported.RESERVED_COLUMNS)
 
 
 def _meant(header: Sequence[str], missing: Sequence[str]) -> str:

@@ -167,7 +167,7 @@ def date(iso: str) -> str:
 def images(run: Run, rows: list[int], absolute_paths: bool = False) -> dict[str, Any]:
     """Return the columns of these rows for the page's scripts."""
     a, names = run.assignments, run.assignments.files if absolute_paths else shared_names(run)
-    named = group_names(a)
+    named = group_names(run, absolute_paths)
     return {
         "file": [readable(names[row]) for row in rows],
         "category": rows_of(run.categories, a.category_id[rows]).tolist(),
