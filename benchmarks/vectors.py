@@ -2,7 +2,7 @@
 
     python benchmarks/vectors.py flowers.npz --methods kmeans sortal --runs RUNS
 
-A file has the features of labelled images, such as `sortal features FOLDER --out FILE.npz` writes. The first half of the
+A file has the features of labelled images, as `sortal features FOLDER --out FILE.npz` writes. The first half of the
 classes is old, half of their images labelled. Prints accuracy (All/Old/New), k and the seconds of the whole run.
 """
 
