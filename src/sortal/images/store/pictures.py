@@ -15,9 +15,7 @@ from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.images.store.vectors import Vectors, unit_rows
 from sortal.system.progress import Runtime
 
-SIDE, FRAME = 48, 2  # pixels of the tile, and of the frame around it
-TILE = np.full((SIDE, SIDE, 3), 214, dtype=np.uint8)  # in place of a picture
-TILE[FRAME:-FRAME, FRAME:-FRAME] = 228
+TILE = np.full((48, 48, 3), 222, dtype=np.uint8)  # in place of a picture
 
 
 def store_pictures(
