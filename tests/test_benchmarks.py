@@ -76,6 +76,11 @@ CASES = [
         f"IMAGES random --views live --outputs bottleneck --seeds 0 {' '.join(NETWORK)}",
         '"what": "fine-tuned"',
     ),
+    Case(
+        "backbones.py",
+        "test_convnext --seconds 0.01",
+        r"\| `test_convnext` \| 160 \| 64 \| 0\.2 M \| 0\.1 M \| 10 kB \| ",
+    ),
     Case("forecast.py", f"discover MADE --out NEW {' '.join(SORT)}", r"\| \d+\.\d s \| \d+\.\d s \| "),
     Case("growth.py", "--count 60 --runs kmeans --device cpu --scratch NEW", r"\| kmeans \| 60 \|", apart=True),
     Case("hosts.py", f"MADE --ways two\0processes -- {' '.join(SORT)}", r"\| two processes \| .* 40 of 40 \| 0 \|"),

@@ -14,7 +14,7 @@ from support.runtimes import CPU
 
 from sortal.exchange.export import EXPORT_FORMATS, export
 from sortal.images.columns import Columns
-from sortal.images.exported import RESERVED
+from sortal.images.exported import RESERVED_COLUMNS
 from sortal.images.reading import read_images
 from sortal.reviews.loading import load_run
 from sortal.runs.run import Run, columns_of
@@ -102,7 +102,7 @@ def test_a_run_keeps_the_columns(sorted_table: tuple[Run, dict[str, int]]) -> No
     frame = run.to_pandas()
     assert frame["weight, g"].tolist() == [1000.5 + numbers[file] for file in frame.file_name]
     assert frame["taken"].dtype.kind == "M"
-    assert {name for name, _ in columns_of(run.assignments, run.names)} <= RESERVED | {"group"}
+    assert {name for name, _ in columns_of(run.assignments, run.names)} <= RESERVED_COLUMNS | {"group"}
 
 
 def test_a_group_is_sorted_together(sorted_table: tuple[Run, dict[str, int]]) -> None:
