@@ -143,7 +143,8 @@ def numbered_columns(names: Sequence[str]) -> list[str]:
     for name in names:
         if found := re.fullmatch(r"(.*?)(\d{1,6})", name.strip()):
             groups.setdefault(found[1], []).append((int(found[2]), name))
-    largest = sorted(max(groups.values(), key=lambda group: len(group), default=[]))
+    largest = max(groups.values(), key=len) if groups else []
+    largest.sort()
     numbers = [number for number, _ in largest]
     if len(largest) < FEWEST_DIMENSIONS or numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
         raise InputError(
