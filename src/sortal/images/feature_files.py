@@ -7,13 +7,12 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +35,7 @@ ROW_COLUMNS = {
 FEATURE_EXTENSIONS = (".parquet", ".csv", ".tsv", ".npz", ".npy", ".safetensors")
 FEWEST_DIMENSIONS = 2  # numbered columns that are taken for features
 EXPORTED_EMBEDDINGS = ("id", "category", "status", "confidence")  # columns by which an export is recognised
+BROKEN = "it is damaged, claims more than it has, or holds Python objects"
 LONGEST_VECTOR = 2**16  # numbers
 MOST_ROWS_AT_ONCE = 512
 
@@ -84,16 +84,28 @@ def as_matrix(x: object, what: str = "") -> VectorMatrix:
 
 
 def _npy(path: Path) -> FeatureRows:
-    with open_regular(path) as file, suppress(ValueError, EOFError):
-        return FeatureRows(as_matrix(np.load(file, allow_pickle=False)))
-    raise InputError("must be an array of numbers, saved by numpy.save; it is damaged, or holds Python objects.")
+    with open_regular(path) as file:
+        try:
+            found = np.load(file, allow_pickle=False)
+        except Exception as error:  # NumPy raises many kinds for a damaged file
+            raise InputError(f"must be an array of numbers, saved by numpy.save; {BROKEN}.") from error
+    return FeatureRows(as_matrix(found))
 
 
 def _npz(path: Path) -> FeatureRows:
-    with open_regular(path) as file, suppress(ValueError, EOFError, KeyError, BadZipFile):
-        held = np.load(file, allow_pickle=False)
-        return _of_arrays({name: held[name] for name in held.files})
-    raise InputError("must be arrays of numbers and text, saved by numpy.savez; one is damaged, or of Python objects.")
+    with open_regular(path) as file:
+        try:
+            with ZipFile(file) as packed:
+                claimed = sum(each.file_size for each in packed.infolist())
+            parquet_tables.check_claim(0, claimed, os.fstat(file.fileno()).st_size)
+            file.seek(0)
+            held = np.load(file, allow_pickle=False)
+            arrays = {name: held[name] for name in held.files}
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"must be arrays of numbers and text, saved by numpy.savez; {BROKEN}.") from error
+    return _of_arrays(arrays)
 
 
 def _safetensors(path: Path) -> FeatureRows:
