@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from support import tiny_folder
@@ -62,6 +63,7 @@ CASES = [
         f"update IMAGES --seeds 0 --device cpu --unseen 1 {' '.join(NETWORK)}",
         '"of_unseen_classes": {"images": [1-9]',
     ),
+    Case("vectors.py", "VECTORS --methods kmeans --runs NEW", r"vectors kmeans seed 0: \d+\.\d/.*, k \d"),
     Case(
         "wild.py",
         "IMAGES --weights random --conditions F --methods sortal gcd --seeds 0 --device cpu --out NEW "
@@ -74,6 +76,11 @@ CASES = [
         "flowers.py",
         f"IMAGES random --views live --outputs bottleneck --seeds 0 {' '.join(NETWORK)}",
         '"what": "fine-tuned"',
+    ),
+    Case(
+        "backbones.py",
+        "test_convnext --seconds 0.01",
+        r"\| `test_convnext` \| 160 \| 64 \| 0\.2 M \| 0\.1 M \| 10 kB \| ",
     ),
     Case("forecast.py", f"discover MADE --out NEW {' '.join(SORT)}", r"\| \d+\.\d s \| \d+\.\d s \| "),
     Case("growth.py", "--count 60 --runs kmeans --device cpu --scratch NEW", r"\| kmeans \| 60 \|", apart=True),
@@ -115,7 +122,7 @@ class Inputs:
     folder: Path
 
     def fill(self, words: str, new: Path) -> list[str]:
-        names = {"IMAGES": "images", "MADE": "made", "RUN": "run", "TESTS": "tests"}
+        names = {"IMAGES": "images", "MADE": "made", "RUN": "run", "TESTS": "tests", "VECTORS": "vectors.npz"}
         places = {name: str(self.folder / below) for name, below in names.items()} | {"NEW": str(new), "THREADS": "1"}
         pattern = re.compile("|".join(places))
         return [pattern.sub(lambda found: places[found[0]], word).replace("\0", " ") for word in words.split()]
@@ -131,6 +138,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
             tiny_folder.save(folder / "images" / name / f"{number}.png", pixels)
             known = at < 2 and number < 5
             tiny_folder.save(folder / "made" / (name if known else "unlabelled") / f"{name}{number}.png", pixels)
+    classes = np.arange(40) % 4
+    near = np.random.default_rng(0).standard_normal((40, 6)) + 9 * np.eye(6)[classes]
+    np.savez(folder / "vectors.npz", features=near, label=classes)
     saved_run(folder / "run")
     (folder / "tests").mkdir()
     (folder / "tests" / "test_all.py").write_text(

@@ -15,7 +15,7 @@ from PIL import Image
 from support.runtimes import CPU
 
 from sortal.cli import options
-from sortal.config import BACKBONE, SMALLER, Discovery, Reading
+from sortal.config import LARGER, SMALLER, Discovery, Reading
 from sortal.discovery import defaults
 from sortal.discovery import forecast as forecasting
 from sortal.discovery.forecast import (
@@ -278,7 +278,7 @@ def test_weights_are_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             forecast(job_of(images, tmp_path / "run", replace(settings, backbone=name)))
 
 
-@pytest.mark.parametrize(("cached", "on_gpu"), [((), False), ((SMALLER,), True), ((BACKBONE,), False)])
+@pytest.mark.parametrize(("cached", "on_gpu"), [((), False), ((SMALLER,), True), ((LARGER,), False)])
 def test_a_hub_out_of_reach_is_an_error_as_it_is_of_the_run(
     cached: tuple[str, ...], on_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +292,7 @@ def test_a_hub_out_of_reach_is_an_error_as_it_is_of_the_run(
     monkeypatch.setattr(
         hub, "cached", lambda repository, file=hub.WEIGHTS_FILE: tmp_path if repository in there else None
     )
-    images, name = folder_of(tmp_path / "images", each=2), BACKBONE if on_gpu else SMALLER
+    images, name = folder_of(tmp_path / "images", each=2), LARGER if on_gpu else SMALLER
     with pytest.raises(InputError, match=rf"The weights of {name} are not .* cannot be downloaded: HF_HUB_OFFLINE"):
         forecast(replace(job_of(images, tmp_path / "run", Discovery(k=4)), settings=Discovery(k=4, backbone=name)))
     assert not (tmp_path / "run").exists()

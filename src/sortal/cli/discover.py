@@ -50,7 +50,7 @@ Examples:
   sortal discover photos --granularity finer   more, smaller categories; likewise
   sortal discover photos more_photos    several folders
   sortal discover photos-run            the images of a run, again
-  sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
+  sortal discover photos --backbone vit_small_patch14_dinov2 --weights FILE
   sortal discover photos --method my_file.py:MyMethod   a method of your own
   sortal discover --features tiles.parquet   feature vectors instead of images
 """

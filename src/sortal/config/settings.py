@@ -24,8 +24,10 @@ GroupsHold = Literal["auto", "one", "several"]
 FoldersMean = Literal["classes", "reviewed", "ignore"]
 Placeholders = Literal["error", "unlabelled", "classes"]
 Losses = Any  # of a method: the frozen dataclass that it registered
-BACKBONE = "vit_base_patch16_224.dino"  # the paper's
-SMALLER = "vit_small_patch16_224.dino"  # about four times as fast
+BACKBONE = "vit_base_patch16_224.dino"  # the paper's, and that of benchmarks
+LARGER = "vit_base_patch14_dinov2.lvd142m"  # with a GPU
+SMALLER = "vit_small_patch14_dinov2.lvd142m"  # without; about four times as fast
+FASTER = "tf_efficientnet_lite0.in1k"  # several times as fast as that
 HUB_PREFIX, OPEN_CLIP_PREFIX = "hf-hub:", "open_clip:"  # of names of networks that files describe
 CONVNET = "convnet"  # the small network's name
 VECTORS = "vectors"  # in place of a network's name, where features were given
@@ -51,9 +53,8 @@ class Discovery(SettingsGroup):
     )
     backbone: str = option(
         AUTO,
-        "A vision transformer or ResNet from timm; convnet, a small network for tiny images; a saved model.json; or "
-        "your own, FILE.py:NAME. "
-        "auto is the paper's ViT-B/16 with a GPU, and a ViT-S/16 without.",
+        "A network of timm; hf-hub:OWNER/NAME; open_clip:NAME/WEIGHTS; a folder of such a model; convnet, for tiny "
+        "images; a saved model.json; or your own, FILE.py:NAME. auto is a DINOv2: ViT-B/14 with a GPU, or ViT-S/14.",
     )
     weights: str | None = option(None, "File of the backbone's weights; downloaded from the hub by default.")
     epochs: int | Auto = option(AUTO, "Epochs to train for; auto suits the images and the machine.", least=0)

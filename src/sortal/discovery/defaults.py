@@ -7,6 +7,8 @@ from sortal.config import (
     AUTO,
     BACKBONE,
     CONVNET,
+    FASTER,
+    LARGER,
     OWN_K,
     SMALLER,
     VECTORS,
@@ -48,7 +50,8 @@ def resolved(settings: Discovery, *, on_gpu: bool, features: bool = False) -> Di
         return replace(settings, backbone=VECTORS)
     if settings.backbone != AUTO:
         return settings
-    return replace(settings, backbone=BACKBONE if on_gpu or settings.weights is not None else SMALLER)
+    given = settings.weights is not None
+    return replace(settings, backbone=BACKBONE if given else LARGER if on_gpu else SMALLER)
 
 
 def trained_blocks(settings: Discovery) -> int | None:
@@ -127,9 +130,12 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
     if mostly_tiny and network and trains:  # untrained, it is useless
         found.append(f"Most images are tiny; the backbone {CONVNET}, trained on them alone, may sort them better.")
     elif not on_gpu and settings.backbone == SMALLER:
-        found.append(f"The backbone is {SMALLER}; {BACKBONE} may sort better, and takes about four times as long.")
-    elif not on_gpu and settings.backbone == BACKBONE:
-        found.append(f"No GPU is in use; the backbone {SMALLER} is about four times as fast.")
+        found.append(
+            f"The backbone is {SMALLER}; {LARGER} may sort better, and takes about four times as long, and {FASTER} "
+            "takes a fraction of it, and may sort worse."
+        )
+    elif not on_gpu and settings.backbone in (BACKBONE, LARGER):
+        found.append(f"No GPU is in use; the backbone {SMALLER} is several times as fast.")
     if trains and not labelled:
         found.append("No image is labelled, so categories follow appearance alone.")
     return found

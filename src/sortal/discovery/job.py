@@ -17,6 +17,7 @@ from sortal.config import (
     AUTO,
     BACKBONE,
     CONVNET,
+    LARGER,
     OWN_K,
     SMALLER,
     Discovery,
@@ -309,7 +310,7 @@ def _check_backbone(settings: Discovery) -> None:
     if settings.backbone != AUTO or settings.weights is not None:
         name = BACKBONE if settings.backbone == AUTO else settings.backbone
         check_backbone(name, settings.weights)
-    elif hub.cached(f"timm/{BACKBONE}") is None:
+    elif hub.cached(f"timm/{LARGER}") is None:
         try:
             check_backbone(SMALLER, None)
         except InputError as error:

@@ -73,8 +73,8 @@ REFUSALS = (
     ("'images', weights='images'", "The weights file 'images' is a folder. Check the path."),
     ("'images', backbone='gone.json'", "The saved backbone 'gone.json' does not exist. Check the path."),
     ("'images', backbone='saved', weights='a.pth'", "The saved backbone 'saved.json' has its own weights"),
-    ("'images'", "The weights of vit_small_patch16_224.dino are not on this machine and cannot be downloaded: HF_HUB"),
-    ("'images', '--dry-run'", "The weights of vit_small_patch16_224.dino are not on this machine and cannot be downl"),
+    ("'images'", "The weights of vit_small_patch14_dinov2.lvd142m are not on this machine and cannot be down"),
+    ("'images', '--dry-run'", "The weights of vit_small_patch14_dinov2.lvd142m are not on this machine"),
     ("'gone'", "The image folder '"),
 )
 

