@@ -73,10 +73,15 @@ def find_published(name: str) -> Published:
     repository = name.removeprefix(HUB_PREFIX)
     if not REPOSITORY.fullmatch(repository):
         raise InputError(f"A backbone on the hub must be {HUB_PREFIX}OWNER/NAME, got {quoted(name)}.")
-    file = hub.download_first(name, repository, tuple(CONFIGS.values()))
-    found = _read(file, repository)
-    if found is None and file.name == CONFIGS["timm"]:  # a repository of several libraries
-        found = _read(hub.download(name, repository, CONFIGS["open_clip"]), repository)
+    try:
+        file = hub.download_first(name, repository, tuple(CONFIGS.values()))
+        found = _read(file, repository)
+        if found is None and file.name == CONFIGS["timm"]:  # a repository of several libraries
+            found = _read(hub.download(name, repository, CONFIGS["open_clip"]), repository)
+    except InputError as error:
+        how = f"download all files of {repository!r} from the Hugging Face hub on another machine and name their folder"
+        message = error.message.replace(f"The weights of {name} are", f"The description of {name} is")
+        raise InputError(message, Remedy(how, backbone="FOLDER")) from None
     if found is None:
         raise InputError(f"{name} must be a model of timm or open_clip, but its {file.name} is of neither.")
     return found
