@@ -130,7 +130,7 @@ def _in_folder(folder: Path) -> Published:
 
 
 def _of_open_clip(name: str) -> Published:
-    """Return a model that open_clip describes, NAME or NAME/WEIGHT_FILES."""
+    """Return a model that open_clip describes, NAME or NAME/WEIGHTS."""
     package = find_spec("open_clip")
     if package is None or package.origin is None:
         raise InputError(NEEDS_OPEN_CLIP)
@@ -179,5 +179,5 @@ def _without_weights(name: str) -> InputError:
     return InputError(
         f"The hub has no weights of {name}.",
         Remedy("pass a file", weights="FILE"),
-        Remedy("name them, NAME/WEIGHT_FILES", backbone=f"{name}/..."),
+        Remedy("name them, NAME/WEIGHTS", backbone=f"{name}/..."),
     )
