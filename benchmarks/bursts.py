@@ -108,13 +108,14 @@ def print_groups(images: ImageSet, folder: Path) -> None:
         print("  " + " ".join(images.files[row] for row in np.flatnonzero(group == number)))
 
 
-FRAMES = 5
+FRAMES = 4
+BACKGROUND = 6.0  # standard deviation of what is behind a digit, of 16 levels
 OLD = 5  # digits, from 0, of which half are labelled
 
 
 def write_frames(count: int, seed: int, folder: Path) -> Path:
     """Write frames of digits into a folder, and a table with their labels, true classes and groups beside it."""
-    from scipy.ndimage import affine_transform
+    from scipy.ndimage import affine_transform, gaussian_filter
     from sklearn.datasets import load_digits
 
     draw = np.random.default_rng(seed)
@@ -124,10 +125,12 @@ def write_frames(count: int, seed: int, folder: Path) -> Path:
     for each in range(10):
         for number, row in enumerate(draw.choice(np.flatnonzero(digit == each), count, replace=False).tolist()):
             label = str(each) if each < OLD and number < count // 2 else ""
+            behind = gaussian_filter(draw.normal(0, 1, (8, 8)), 1)
+            whole = grey[row].reshape(8, 8) + BACKGROUND * behind / behind.std()
             for frame in range(FRAMES):
                 angle, shift = draw.uniform(-0.05, 0.05), draw.uniform(-0.5, 0.5, 2)
                 turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-                moved = affine_transform(grey[row].reshape(8, 8), turn, 3.5 - turn @ [3.5, 3.5] + shift, order=1)
+                moved = affine_transform(whole, turn, 3.5 - turn @ [3.5, 3.5] + shift, order=1)
                 moved = moved * draw.uniform(0.85, 1.15) + draw.normal(0, 0.7, (8, 8))
                 name = f"{each}-{number:03}-{frame}.png"
                 Image.fromarray(np.clip(moved * 255 / 16, 0, 255).astype(np.uint8)).save(folder / name)
@@ -137,7 +140,7 @@ def write_frames(count: int, seed: int, folder: Path) -> Path:
     return table
 
 
-def print_calibration(count: int, seeds: range, folder: Path) -> None:
+def print_calibration(count: int, seeds: range, folder: Path, settings: dict[str, Any]) -> None:
     figures = ("accuracy", "confidence − accuracy", "error")
     print(f"| groups | seed | k |{''.join(f' {each}: all | old | new |' for each in figures)}\n|{'---|' * 12}")
     for seed in seeds:
@@ -153,6 +156,7 @@ def print_calibration(count: int, seeds: range, folder: Path) -> None:
                 backbone="convnet",
                 seed=seed,
                 extra_columns=columns,
+                **settings,
             )
             scores, a = run.metrics, run.assignments
             assert scores is not None
@@ -172,13 +176,17 @@ def main() -> None:
     parser.add_argument("images", nargs="?", help="a folder of images")
     parser.add_argument("--count", type=int, default=300, help="images that get variants, or are of a digit")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--method", default="sortal")
+    parser.add_argument("--k", type=lambda text: text if text == "auto" else int(text), default="auto")
+    parser.add_argument("--epochs", type=lambda text: text if text == "auto" else int(text), default="auto")
     parser.add_argument("--seeds", type=int, default=3, help="runs with and without groups")
     arguments = parser.parse_args()
     with TemporaryDirectory() as name:
         folder = Path(name)
         if arguments.what == "calibration":
             seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-            print_calibration(arguments.count, seeds, folder)
+            settings = {"method": arguments.method, "k": arguments.k, "epochs": arguments.epochs}
+            print_calibration(arguments.count, seeds, folder, settings)
             return
         images = read_images(arguments.images)
         if arguments.what == "untouched":

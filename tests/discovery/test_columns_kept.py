@@ -14,7 +14,7 @@ from support.runtimes import CPU
 
 from sortal.exchange.export import EXPORT_FORMATS, export
 from sortal.images.columns import Columns
-from sortal.images.exported import RESERVED
+from sortal.images.exported import RESERVED_COLUMNS
 from sortal.images.reading import read_images
 from sortal.reviews.loading import load_run
 from sortal.runs.run import Run, columns_of
@@ -34,8 +34,7 @@ HEADER = (
     "  spaced\tname ",
 )
 NAMES = (*HEADER[:7], "note (2)", "own_status", *HEADER[9:11], "spaced name")
-KINDS = ("category", "time", "category", "category", "text", "number", "category", "category", "category")
-KINDS += ("category", "text", "number")
+KINDS = "category time category category text number category category category category text number".split()
 
 
 def cells(number: int) -> list[str]:
@@ -96,13 +95,13 @@ def test_a_run_keeps_the_columns(sorted_table: tuple[Run, dict[str, int]]) -> No
     for found in (run, load_run(run.folder)):
         columns = found.assignments.columns
         assert columns.names == (*NAMES, "group")
-        assert tuple(each.kind for each in columns.each[:-1]) == KINDS
+        assert [each.kind for each in columns.each[:-1]] == KINDS
         expected = [kept(numbers[file]) for file in found.assignments.files]
         assert [list(row) for row in zip(*(each.cells for each in columns.each[:-1]), strict=True)] == expected
     frame = run.to_pandas()
     assert frame["weight, g"].tolist() == [1000.5 + numbers[file] for file in frame.file_name]
     assert frame["taken"].dtype.kind == "M"
-    assert {name for name, _ in columns_of(run.assignments, run.names)} <= RESERVED | {"group"}
+    assert {name for name, _ in columns_of(run.assignments, run.names)} <= RESERVED_COLUMNS | {"group"}
 
 
 def test_a_group_is_sorted_together(sorted_table: tuple[Run, dict[str, int]]) -> None:

@@ -108,7 +108,8 @@ def test_what_does_not_go_together_is_refused(files: tuple[Path, Path], tmp_path
     first, _ = files
     for name, value in (("backbone", "convnet"), ("trained", 2), ("weights", "file")):
         with pytest.raises(InputError, match=f"{name} cannot be combined with features"):
-            discover(features=first, **FEW, **{name: value})
+            changed: dict[str, Any] = {**FEW, name: value}
+            discover(features=first, **changed)
     with pytest.raises(InputError, match="views must be 'auto' or 'live' for features"):
         discover(features=first, views=4, **FEW)
     with pytest.raises(InputError, match="images or features are required"):

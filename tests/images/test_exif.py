@@ -8,7 +8,7 @@ from PIL import Image
 from PIL.TiffImagePlugin import IFDRational
 
 from sortal.errors import InputError
-from sortal.images.exif import EXIF_IFD, GPS_IFD, MAKE, MODEL, OFFSET, TAKEN, Exif, read_exif, with_exif
+from sortal.images.exif import CAMERA_MAKER, CAMERA_MODEL, EXIF_IFD, GPS_IFD, OFFSET, TAKEN, Exif, read_exif, with_exif
 from sortal.images.image_set import image_set
 from sortal.images.reading import read_images
 
@@ -17,7 +17,7 @@ def photo(path: Path, time: str = "", *, model: str = "", offset: str = "", sout
     path.parent.mkdir(parents=True, exist_ok=True)
     data = Image.Exif()
     if model:
-        data[MAKE], data[MODEL] = "Acme\0", model
+        data[CAMERA_MAKER], data[CAMERA_MODEL] = "Acme\0", model
     if time:
         data.get_ifd(EXIF_IFD)[TAKEN] = time
     if offset:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from sortal.exchange.naming import folder_names, shared_names, shared_text
-from sortal.images.columns import GROUP, is_missing
+from sortal.images.columns import GROUP_COLUMN, is_missing
 from sortal.images.exported import ExportedRow
 from sortal.images.originals import ChangedError, Originals, indexes_below
 from sortal.images.review_states import ReviewState, words_of
@@ -40,7 +40,7 @@ class Request:
     def places(self) -> tuple[str, ...]:
         """The columns that say where an image belongs: in which of several folders and groups, its path if wanted."""
         several, grouped = len(self.run.facts.images) > 1, any(row.group for row in self.rows)
-        return (*["image_folder"] * several, *["path"] * self.absolute_paths, *[GROUP] * grouped)
+        return (*["image_folder"] * several, *["path"] * self.absolute_paths, *[GROUP_COLUMN] * grouped)
 
 
 class LeftOut(NamedTuple):
@@ -81,7 +81,7 @@ def rows_of(run: Run, *, absolute_paths: bool = False) -> tuple[ExportedRow, ...
 
 def _own_cells(run: Run, absolute_paths: bool) -> list[dict[str, str | Decimal | None]]:
     """Return the cells of the user's columns by name, without the places of the images on this computer."""
-    own = [each for each in run.assignments.columns.each if each.name != GROUP]
+    own = [each for each in run.assignments.columns.each if each.name != GROUP_COLUMN]
 
     def shared(cell: str | Decimal | None) -> str | Decimal | None:
         if absolute_paths or not isinstance(cell, str) or not ("/" in cell or "\\" in cell):
@@ -97,7 +97,7 @@ def _own_cells(run: Run, absolute_paths: bool) -> list[dict[str, str | Decimal |
 
 def group_names(a: Assignments) -> list[str]:
     """Return the group of each image: the given one, or a number that near-duplicates share; empty without either."""
-    given = a.columns.get(GROUP)
+    given = a.columns.get(GROUP_COLUMN)
     cells = ["" if given is None or is_missing(cell) else cell for cell in (given.cells if given else [""] * len(a))]
     sizes = np.bincount(a.group)
     found = {group: cell for group, cell in zip(a.group.tolist(), cells, strict=True) if cell}

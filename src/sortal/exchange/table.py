@@ -9,7 +9,7 @@ import numpy as np
 
 from sortal.errors import InputError
 from sortal.exchange.format import LeftOut, Request
-from sortal.images.columns import GROUP
+from sortal.images.columns import GROUP_COLUMN
 from sortal.images.exported import ExportedRow, utf8
 from sortal.system.csv_tables import Column, record_columns, table
 from sortal.system.files import write_atomically
@@ -94,7 +94,7 @@ def _columns(request: Request) -> list[tuple[str, Column]]:
     own: list[tuple[str, Column]] = [
         (each.name, [row.own[each.name] for row in request.rows])
         for each in request.run.assignments.columns.each
-        if each.name != GROUP
+        if each.name != GROUP_COLUMN
     ]
     return [*record_columns(request.rows, [name for name in ExportedRow._fields if name not in left_out]), *own]
 

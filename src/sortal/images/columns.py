@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ColumnKind = Literal["number", "time", "category", "text"]
-GROUP = "group"  # the column that says which images belong together
+GROUP_COLUMN = "group"  # the column that says which images belong together
 OWN_PREFIX = "own_"  # of columns that are called like one of Sortal's
 LONGEST_COLUMN_NAME = 200  # characters
 MOST_VALUES, LONGEST_VALUE = 200, 80  # of a category: different ones, at most half as many as cells; characters of each
@@ -98,7 +98,7 @@ class Columns:
 
     def groups(self, n: int) -> NDArray[np.int64]:
         """Return the number (n,) of the group of each of n images; an image without one has a number of its own."""
-        given, numbers = self.get(GROUP), dict[str, int]()
+        given, numbers = self.get(GROUP_COLUMN), dict[str, int]()
         cells = given.cells if given is not None else ("",) * n
         found = (
             row if is_missing(cell) else numbers.setdefault(cell, n + len(numbers)) for row, cell in enumerate(cells)

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from sortal.errors import InputError
-from sortal.images.columns import GROUP, ImageColumn, is_missing
+from sortal.images.columns import GROUP_COLUMN, ImageColumn, is_missing
 from sortal.images.decoding import IMAGE_FORMATS
 from sortal.images.image_set import ImageSet
 from sortal.system.regular_files import open_regular
 
 EXIF_IFD, GPS_IFD = 0x8769, 0x8825
-TAKEN, WRITTEN, OFFSET, MAKE, MODEL = 0x9003, 0x0132, 0x9011, 0x010F, 0x0110
+TAKEN, WRITTEN_AT, OFFSET, CAMERA_MAKER, CAMERA_MODEL = 0x9003, 0x0132, 0x9011, 0x010F, 0x0110
 LONGEST_CAMERA = 80  # characters
 
 
@@ -60,8 +60,8 @@ def read_exif(path: str) -> Exif:
             more, place = data.get_ifd(EXIF_IFD), data.get_ifd(GPS_IFD)
     except Exception:  # decoders raise almost anything on damaged input
         return Exif()
-    camera = " ".join(filter(None, (_text(data.get(tag)) for tag in (MAKE, MODEL))))[:LONGEST_CAMERA]
-    time = _time(_text(more.get(TAKEN) or data.get(WRITTEN)), _text(more.get(OFFSET)))
+    camera = " ".join(filter(None, (_text(data.get(tag)) for tag in (CAMERA_MAKER, CAMERA_MODEL))))[:LONGEST_CAMERA]
+    time = _time(_text(more.get(TAKEN) or data.get(WRITTEN_AT)), _text(more.get(OFFSET)))
     latitude, longitude = _degrees(place, 1, "S", 90), _degrees(place, 3, "W", 180)
     return Exif(time, camera, *((latitude, longitude) if latitude and longitude else ("", "")))
 
@@ -91,7 +91,7 @@ def _degrees(place: dict[int, Any], at: int, negative: str, most: int) -> str:
 
 
 def _grouped(images: ImageSet, found: Sequence[Exif], within: float) -> ImageColumn:
-    given = images.columns.get(GROUP)
+    given = images.columns.get(GROUP_COLUMN)
     cells = [*given.cells] if given is not None else [""] * len(images)
     seconds = ImageColumn("", "time", tuple(each.exif_time for each in found)).values
     rows = [
@@ -107,7 +107,7 @@ def _grouped(images: ImageSet, found: Sequence[Exif], within: float) -> ImageCol
             group = []
         group.append(row)
         before = folder, camera, at
-    return ImageColumn(GROUP, "category", tuple(cells))
+    return ImageColumn(GROUP_COLUMN, "category", tuple(cells))
 
 
 def _name(cells: list[str], group: Sequence[int], found: Sequence[Exif], taken: set[str]) -> None:

@@ -15,7 +15,7 @@ from unicodedata import normalize
 from sortal.config import FoldersMean
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.class_names import as_name
-from sortal.images.columns import GROUP
+from sortal.images.columns import GROUP_COLUMN
 from sortal.images.review_states import SEEN_WORDS, SETTLED_WORDS
 from sortal.system.regular_files import read_json
 from sortal.system.text import plural
@@ -64,10 +64,10 @@ EXPORTED = ("file_name", "category", "category_id", "status", "reviewed", "label
 PREDICTED = ("file_name", "category", "category_id", "status")
 READ = (*EXPORTED, "truth", "sorted_as", "image_folder", "source", "content")  # columns that reading needs
 # Names of columns in any table of Sortal, and of what other tools take for something else, which no other column has.
-RESERVED = frozenset(
+RESERVED_COLUMNS = frozenset(
     {*ExportedRow._fields, *INDEX_COLUMNS, "image", "split", "id", "annotator", "folder", "apart", "doubt", "suggested"}
     | {"suggested_id", "distance", "next_category", "next_category_id", "next_distance"}
-) - {GROUP, "own"}
+) - {GROUP_COLUMN, "own"}
 
 
 def utf8(text: str) -> str:

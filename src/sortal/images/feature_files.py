@@ -131,9 +131,9 @@ def meant(header: Collection[str]) -> dict[str, str]:
 def _rows(features: Matrix, columns: Mapping[str, Sequence[object]]) -> FeatureRows:
     """Return rows of features and of the columns beside them; those that Sortal has exported are not kept."""
     known = meant(columns)
-    left_out = {*known.values(), *(exported.RESERVED if {*EXPORTED_EMBEDDINGS} <= {*columns} else ())}
+    left_out = {*known.values(), *(exported.RESERVED_COLUMNS if {*EXPORTED_EMBEDDINGS} <= {*columns} else ())}
     others = [name for name in columns if name not in left_out]
-    kept = Columns.infer(others, (columns[name] for name in others), exported.RESERVED)
+    kept = Columns.infer(others, (columns[name] for name in others), exported.RESERVED_COLUMNS)
     return FeatureRows(features, **{name: columns[own] for name, own in known.items()}, columns=kept)
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from sortal.config import ExtraColumns
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.images import exported, parquet_tables
-from sortal.images.columns import GROUP, NO_COLUMNS, Columns, unique_names
+from sortal.images.columns import GROUP_COLUMN, NO_COLUMNS, Columns, unique_names
 from sortal.system import csv_tables
 from sortal.system.regular_files import read_regular
 
@@ -125,7 +125,7 @@ def _check_columns(header: Sequence[str], extra_columns: str) -> None:
             f"must have the columns file_name and label; missing: {listing(missing)}. "
             f"Its columns are: {listing(header, show=8) or 'none'}.{_meant(header, missing)}"
         )
-    known = (*LABEL_COLUMNS, GROUP)
+    known = (*LABEL_COLUMNS, GROUP_COLUMN)
     extra = [] if exported.is_exported(header) else [name for name in header if name not in known]
     if extra and extra_columns == "error":
         raise InputError(
@@ -137,9 +137,9 @@ def _check_columns(header: Sequence[str], extra_columns: str) -> None:
 
 def _other_columns(header: Sequence[str], rows: TableRows) -> Columns:
     """Return the columns that Sortal gives no meaning; those of an earlier export that it computed are left out."""
-    own = {*LABEL_COLUMNS} if not exported.is_exported(header) else {*exported.RESERVED}
+    own = {*LABEL_COLUMNS} if not exported.is_exported(header) else {*exported.RESERVED_COLUMNS}
     names = [name for name in header if name not in own]
-    return Columns.infer(names, ([row.get(name) for row in rows] for name in names), exported.RESERVED)
+    return Columns.infer(names, ([row.get(name) for row in rows] for name in names), exported.RESERVED_COLUMNS)
 
 
 def _meant(header: Sequence[str], missing: Sequence[str]) -> str:

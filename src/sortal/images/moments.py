@@ -5,8 +5,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +66,9 @@ class Moments:
 
     def joined(self, other: "Moments") -> "Moments":
         """Return moments that have all images of the same images in either."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         if not self.any_burst or not other.any_burst:
             return other if not self.any_burst else self
         pairs = coo_array((np.ones(len(self.of)), (self.of, other.of)), shape=(len(self), len(other)))

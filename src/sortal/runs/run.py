@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.images.columns import GROUP, NO_COLUMNS, Columns
+from sortal.images.columns import GROUP_COLUMN, NO_COLUMNS, Columns
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.moments import Moments
@@ -60,7 +60,7 @@ class Assignments:
     @property
     def counted_once(self) -> str:
         """What images that count once are called: those of a moment, or of a group where the user has given any."""
-        return "moment" if self.columns.get(GROUP) is None else GROUP
+        return "moment" if self.columns.get(GROUP_COLUMN) is None else GROUP_COLUMN
 
     doubt: NDArray[np.float64]  # (n,) that the label is wrong, by the labels of similar images; 0 without a label
     suggested_id: NDArray[np.int64]  # (n,) the category that these have; −1 where none is suggested

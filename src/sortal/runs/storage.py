@@ -34,8 +34,8 @@ RUN_FORMAT = "sortal run 2"
 RUN, K_CHOICE, METRICS, CONFIDENCE = "run.json", "k.json", "metrics.json", "confidence.json"
 ASSIGNMENTS, CATEGORIES = "assignments.csv", "categories.csv"
 QUARANTINE, CANDIDATES, REJECTED = "quarantine.csv", "candidates.csv", "rejected.csv"
-CENTRES, HEAD, COLUMNS = "centres.npy", "head.npy", "columns.json"
-OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED, COLUMNS}  # removed where a run has none
+CENTRES, HEAD, USER_COLUMNS = "centres.npy", "head.npy", "columns.json"
+OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED, USER_COLUMNS}  # removed where a run has none
 CONTENT_DIGEST = re.compile("[0-9a-f]{32}")  # the digest of a content
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
 # Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
@@ -105,7 +105,7 @@ def _contents(run: Run) -> dict[str, bytes]:
         contents[REJECTED] = tables.table([*columns, ("category_id", [category for _, category in pairs])])
     if own := run.assignments.columns.each:
         saved = [{"name": each.name, "kind": each.kind, "cells": each.cells} for each in own]
-        contents[COLUMNS] = json.dumps(saved).encode()
+        contents[USER_COLUMNS] = json.dumps(saved).encode()
     if run.candidates:
         rows = [
             (each.id, file, folder, names[each.nearest_id], each.nearest_id)
@@ -254,9 +254,9 @@ def read_run(place: Path) -> Run:
         "head": part(HEAD, arrays.read_finite) if HEAD in has else None,
         "rejected": part(REJECTED, _read_rejected) if REJECTED in has else frozenset(),
     }
-    if COLUMNS in has:
+    if USER_COLUMNS in has:
         n = len(parts["assignments"])
-        own = part(COLUMNS, lambda path: _read_columns(path, n))
+        own = part(USER_COLUMNS, lambda path: _read_columns(path, n))
         parts["assignments"] = replace(parts["assignments"], columns=own)
     with _naming(place, ""):
         return Run(folder=place, facts=facts, categories=categories, **parts)
@@ -381,10 +381,10 @@ def _read_columns(path: Path, n: int) -> Columns:
     for each in read_record(tuple[dict[str, Any], ...], read_json(path), path.name):
         cells = each.pop("cells", None)
         if not isinstance(cells, list) or len(cells) != n or not all(type(cell) is str for cell in cells):
-            raise ValueError(f"every column of {COLUMNS} must have {n:,} texts")
+            raise ValueError(f"every column of {USER_COLUMNS} must have {n:,} texts")
         found.append(replace(read_record(ImageColumn, {**each, "cells": []}, path.name), cells=tuple(cells)))
     if len({column.name for column in found}) < len(found):
-        raise ValueError(f"the columns of {COLUMNS} must have names of their own")
+        raise ValueError(f"the columns of {USER_COLUMNS} must have names of their own")
     return Columns(tuple(found))
 
 

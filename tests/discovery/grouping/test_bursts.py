@@ -109,7 +109,7 @@ def test_bursts_are_counted_in_words() -> None:
     )
     given = in_groups("a", "a", "b", "b", "b", "")
     assert describe_bursts(Moments.grouped(given.groups).joined(alike), given) == (
-        "2 groups of images given, 1 group with near-duplicates; each group counts once."
+        "2 groups of images given; each group counts once."
     )
     assert describe_bursts(alike, given) == (
         "2 groups of images given, which stay together, but every image counts. "

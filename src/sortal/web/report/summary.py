@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sortal.exchange.format import group_names
 from sortal.exchange.naming import folder_names, last_part, shared_names, shared_text
-from sortal.images.columns import GROUP
+from sortal.images.columns import GROUP_COLUMN
 from sortal.images.review_states import ReviewState, words_of
 from sortal.runs.categories import members, one_of_each, rows_of, typicality
 from sortal.runs.facts import Confused
@@ -190,7 +190,7 @@ def columns(run: Run, rows: list[int], absolute_paths: bool = False) -> list[dic
     made = []
     for each in run.assignments.columns.each[:MOST_COLUMNS]:
         cells = [each.cells[row] for row in rows]
-        if each.name == GROUP or not any(cells):
+        if each.name == GROUP_COLUMN or not any(cells):
             continue
         numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
         shown = [cell if absolute_paths else shared_text(cell, run.facts) for cell in numbers]
