@@ -34,7 +34,20 @@ HEADER = (
     "  spaced\tname ",
 )
 NAMES = (*HEADER[:7], "note (2)", "own_status", *HEADER[9:11], "spaced name")
-KINDS = "category time category category text number category category category category text number".split()
+KINDS = [
+    "category",
+    "time",
+    "category",
+    "category",
+    "text",
+    "number",
+    "category",
+    "category",
+    "category",
+    "category",
+    "text",
+    "number",
+]
 
 
 def cells(number: int) -> list[str]:
