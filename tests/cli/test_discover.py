@@ -111,6 +111,7 @@ def test_each_option_of_discover_reaches_the_library(
         *READ,
         *OTHERS,
         "images",
+        "features",
         "force",
         "json",
         "dry_run",
