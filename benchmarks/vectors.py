@@ -21,7 +21,7 @@ def measure(path: Path, method: str, seed: int, runs: Path, epochs: int | None, 
     whole = read_features(path)
     images = whole.hide_labels(old=len(whole.classes) // 2, fraction=0.5, seed=seed)
     started = time.perf_counter()
-    more: dict[str, Any] = {} if epochs is None or method == "kmeans" else {"epochs": epochs}
+    more: Any = {} if epochs is None or method == "kmeans" else {"epochs": epochs}
     out, runtime = runs / f"{path.stem}-{method}-{seed}", Runtime(device=device)
     run = discover(images, out=out, method=method, seed=seed, force=True, progress=False, runtime=runtime, **more)
     took, stages = (
