@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from support import tiny_folder
@@ -46,6 +47,11 @@ class Case:
 
 CASES = [
     Case("bursts.py", "variants IMAGES --count 10 ; untouched IMAGES", r"(?s)\| structure \|.*images, \d+ moments"),
+    Case(
+        "bursts.py",
+        "calibration --count 4 --seeds 1 --method kmeans --k 10",
+        r"(?s)\| given \| 0 \| 10.*\| not given \| 0",
+    ),
     Case("labels.py", "RUN --each 0 4", r"\| run \| \d+ \|( \d+\.\d \|){7}"),
     Case("calibration.py", "RUN --held 0 3 --draws 1", r"\| run \| \d+\.\d \| \d+\.\d \|"),
     Case(
@@ -61,6 +67,7 @@ CASES = [
         f"update IMAGES --seeds 0 --device cpu --unseen 1 {' '.join(NETWORK)}",
         '"of_unseen_classes": {"images": [1-9]',
     ),
+    Case("vectors.py", "VECTORS --methods kmeans --runs NEW", r"vectors kmeans seed 0: \d+\.\d/.*, k \d"),
     Case(
         "wild.py",
         "IMAGES --weights random --conditions F --methods sortal gcd --seeds 0 --device cpu --out NEW "
@@ -119,7 +126,7 @@ class Inputs:
     folder: Path
 
     def fill(self, words: str, new: Path) -> list[str]:
-        names = {"IMAGES": "images", "MADE": "made", "RUN": "run", "TESTS": "tests"}
+        names = {"IMAGES": "images", "MADE": "made", "RUN": "run", "TESTS": "tests", "VECTORS": "vectors.npz"}
         places = {name: str(self.folder / below) for name, below in names.items()} | {"NEW": str(new), "THREADS": "1"}
         pattern = re.compile("|".join(places))
         return [pattern.sub(lambda found: places[found[0]], word).replace("\0", " ") for word in words.split()]
@@ -135,6 +142,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
             tiny_folder.save(folder / "images" / name / f"{number}.png", pixels)
             known = at < 2 and number < 5
             tiny_folder.save(folder / "made" / (name if known else "unlabelled") / f"{name}{number}.png", pixels)
+    classes = np.arange(40) % 4
+    near = np.random.default_rng(0).standard_normal((40, 6)) + 9 * np.eye(6)[classes]
+    np.savez(folder / "vectors.npz", features=near, label=classes)
     saved_run(folder / "run")
     (folder / "tests").mkdir()
     (folder / "tests" / "test_all.py").write_text(

@@ -54,9 +54,11 @@ def check_output_folder(
             )
         return None
     before = folders_of(facts)
-    if None not in (features, facts.features):
-        before, within = (facts.features or "",), [features or ""]
-    if not {*before} & {*within} and (before or within):
+    if features is not None or facts.features is not None:
+        same, before = features == facts.features, () if facts.features is None else (facts.features,)
+    else:
+        same = bool({*before} & {*within}) or not (before or within)
+    if not same:
         other = listing([*filter(None, before)]) or "given as an array"
         message = f"{str(place)!r} holds a run of other images, {other}."
         raise InputError(message, ANOTHER_FOLDER, Remedy("overwrite it", force=True))

@@ -7,13 +7,12 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from sortal.errors import InputError, listing
 from sortal.images import exported, parquet_tables
 from sortal.images.columns import NO_COLUMNS, Columns
-from sortal.images.store.vectors import Matrix
+from sortal.images.store.vector_rows import VectorMatrix
 from sortal.system import csv_tables
 from sortal.system.regular_files import open_regular, read_regular
 from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
@@ -36,6 +35,7 @@ ROW_COLUMNS = {
 FEATURE_EXTENSIONS = (".parquet", ".csv", ".tsv", ".npz", ".npy", ".safetensors")
 FEWEST_DIMENSIONS = 2  # numbered columns that are taken for features
 EXPORTED_EMBEDDINGS = ("id", "category", "status", "confidence")  # columns by which an export is recognised
+BROKEN = "it is damaged, claims more than it has, or holds Python objects"
 LONGEST_VECTOR = 2**16  # numbers
 MOST_ROWS_AT_ONCE = 512
 
@@ -44,7 +44,7 @@ MOST_ROWS_AT_ONCE = 512
 class FeatureRows:
     """The rows of a file: features (n, d), and what else it says of each, None where it does not."""
 
-    features: Matrix
+    features: VectorMatrix
     file_name: Sequence[object] | None = None
     label: Sequence[object] | None = None
     truth: Sequence[object] | None = None
@@ -70,7 +70,7 @@ def read_feature_file(path: Path) -> FeatureRows:
 # Errors below lack their subject.
 
 
-def as_matrix(x: object, what: str = "") -> Matrix:
+def as_matrix(x: object, what: str = "") -> VectorMatrix:
     """Return an array of numbers as float32 (n, d)."""
     try:
         found = np.asarray(x)
@@ -84,16 +84,28 @@ def as_matrix(x: object, what: str = "") -> Matrix:
 
 
 def _npy(path: Path) -> FeatureRows:
-    with open_regular(path) as file, suppress(ValueError, EOFError):
-        return FeatureRows(as_matrix(np.load(file, allow_pickle=False)))
-    raise InputError("must be an array of numbers, saved by numpy.save; it is damaged, or holds Python objects.")
+    with open_regular(path) as file:
+        try:
+            found = np.load(file, allow_pickle=False)
+        except Exception as error:  # NumPy raises many kinds for a damaged file
+            raise InputError(f"must be an array of numbers, saved by numpy.save; {BROKEN}.") from error
+    return FeatureRows(as_matrix(found))
 
 
 def _npz(path: Path) -> FeatureRows:
-    with open_regular(path) as file, suppress(ValueError, EOFError, KeyError, BadZipFile):
-        held = np.load(file, allow_pickle=False)
-        return _of_arrays({name: held[name] for name in held.files})
-    raise InputError("must be arrays of numbers and text, saved by numpy.savez; one is damaged, or of Python objects.")
+    with open_regular(path) as file:
+        try:
+            with ZipFile(file) as packed:
+                claimed = sum(each.file_size for each in packed.infolist())
+            parquet_tables.check_claim(0, claimed, os.fstat(file.fileno()).st_size)
+            file.seek(0)
+            held = np.load(file, allow_pickle=False)
+            arrays = {name: held[name] for name in held.files}
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"must be arrays of numbers and text, saved by numpy.savez; {BROKEN}.") from error
+    return _of_arrays(arrays)
 
 
 def _safetensors(path: Path) -> FeatureRows:
@@ -128,7 +140,7 @@ def meant(header: Collection[str]) -> dict[str, str]:
     return {name: own for name, own in called.items() if own is not None}
 
 
-def _rows(features: Matrix, columns: Mapping[str, Sequence[object]]) -> FeatureRows:
+def _rows(features: VectorMatrix, columns: Mapping[str, Sequence[object]]) -> FeatureRows:
     """Return rows of features and of the columns beside them; those that Sortal has exported are not kept."""
     known = meant(columns)
     left_out = {*known.values(), *(exported.RESERVED_COLUMNS if {*EXPORTED_EMBEDDINGS} <= {*columns} else ())}
@@ -143,7 +155,8 @@ def numbered_columns(names: Sequence[str]) -> list[str]:
     for name in names:
         if found := re.fullmatch(r"(.*?)(\d{1,6})", name.strip()):
             groups.setdefault(found[1], []).append((int(found[2]), name))
-    largest = sorted(max(groups.values(), key=lambda group: len(group), default=[]))
+    largest = max(groups.values(), key=len) if groups else []
+    largest.sort()
     numbers = [number for number, _ in largest]
     if len(largest) < FEWEST_DIMENSIONS or numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
         raise InputError(
@@ -176,7 +189,7 @@ def _delimited(path: Path) -> FeatureRows:
     return _rows(_numbers(rows), {name: [*map(csv_tables.unescape_cell, cells)] for name, cells in others.items()})
 
 
-def _numbers(rows: Sequence[Sequence[str]]) -> Matrix:
+def _numbers(rows: Sequence[Sequence[str]]) -> VectorMatrix:
     """Return rows of text as numbers; the first that cannot be is named."""
     if not rows:
         raise InputError("must have at least one row, got none.")
@@ -274,7 +287,7 @@ def _batches(path: str, options: JsonObject) -> Any:
     return width
 
 
-def _listed(column: Any, before: int) -> Matrix:
+def _listed(column: Any, before: int) -> VectorMatrix:
     """Return the lists of a batch, after so many rows, as (rows, width)."""
     from pyarrow import types
 
@@ -289,11 +302,11 @@ def _listed(column: Any, before: int) -> Matrix:
     if not (types.is_integer(values.type) or types.is_floating(values.type)):
         raise InputError(f"must have numbers as features, got {values.type} in row {before + 1:,}.")
     check_width(before + 1, int(lengths[0]), int(lengths[0]))
-    found: Matrix = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(lengths), -1)
+    found: VectorMatrix = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(lengths), -1)
     return found
 
 
-def _side_by_side(batch: Any, names: Sequence[str], before: int) -> Matrix:
+def _side_by_side(batch: Any, names: Sequence[str], before: int) -> VectorMatrix:
     check_width(before + 1, len(names), len(names))
     columns = [batch.column(name).to_numpy(zero_copy_only=False).astype(np.float32) for name in names]
     return np.stack(columns, axis=1)

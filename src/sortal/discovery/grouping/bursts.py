@@ -87,8 +87,8 @@ def describe_bursts(moments: Moments, images: ImageSet, hold: GroupsHold) -> str
     bursts, given = moments.sizes[moments.sizes > 1], Moments.grouped(images.groups)
     groups = plural(len(bursts), "group")
     if not given.any_burst:
-        count = plural(int(bursts.sum()), "image is a near-duplicate", "images are near-duplicates")
-        return f"{count} of others ({groups}); each group counts once."
+        images_of = plural(int(bursts.sum()), "image is a near-duplicate", "images are near-duplicates")
+        return f"{images_of} of others ({groups}); each group counts once."
     count = int((given.sizes > 1).sum())
     several, torn = plural(count, "group"), given.torn(images.labels)
     whole = ~torn[given.of]

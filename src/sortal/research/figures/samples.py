@@ -78,6 +78,8 @@ def load_pixels(run: Run, rows: NDArray[np.int64], cache: Path | None, *, runtim
     the image that was sorted.
     """
     facts = run.facts
+    if facts.features is not None:
+        raise LeftOutError("The run was made of feature vectors, not of images.")
     settings = Settings.of(facts.backbone, facts.settings.max_pixels)
     home = (cache or run.cache) / "pixels" / settings.key
     contents = [run.assignments.contents[row] for row in rows.tolist()]

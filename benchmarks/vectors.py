@@ -1,0 +1,53 @@
+"""Feature vectors of images: plain k-means, and the head that is trained on them, on the same split.
+
+    python benchmarks/vectors.py flowers.npz --methods kmeans sortal --runs RUNS
+
+A file has the features of labelled images, as `sortal features FOLDER --out FILE.npz` writes. The first half of the
+classes is old, half of their images labelled. Prints accuracy (All/Old/New), k and the seconds of the whole run.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from sortal.discovery.pipeline import discover
+from sortal.images.vector_sets import read_features
+from sortal.system.progress import Runtime
+
+
+def measure(path: Path, method: str, seed: int, runs: Path, epochs: int | None, device: str) -> str:
+    """Sort the features of a file, and return a line about the result."""
+    whole = read_features(path)
+    images = whole.hide_labels(old=len(whole.classes) // 2, fraction=0.5, seed=seed)
+    started = time.perf_counter()
+    more: Any = {} if epochs is None or method == "kmeans" else {"epochs": epochs}
+    out, runtime = runs / f"{path.stem}-{method}-{seed}", Runtime(device=device)
+    run = discover(images, out=out, method=method, seed=seed, force=True, progress=False, runtime=runtime, **more)
+    took, stages = (
+        time.perf_counter() - started,
+        ", ".join(f"{name} {each:.0f}" for name, each in run.facts.timings.items()),
+    )
+    assert run.metrics is not None
+    a = run.metrics.accuracy
+    shares = "/".join("-" if each is None else f"{100 * each:.1f}" for each in (a.all, a.old, a.new))
+    return f"{path.stem} {method} seed {seed}: {shares}, k {run.k.k} {run.k.interval}, {took:.0f} s ({stages})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--methods", nargs="+", default=["kmeans", "sortal"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    for path in given.files:
+        for method in given.methods:
+            for seed in given.seeds:
+                print(measure(path, method, seed, given.runs, given.epochs, given.device), flush=True)
+
+
+if __name__ == "__main__":
+    main()
