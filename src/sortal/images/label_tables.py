@@ -104,8 +104,13 @@ def _cells(path: Path, *, others: bool = False) -> tuple[list[str], TableRows]:
     return _delimited(content, DELIMITERS[kind]) if kind in DELIMITERS else _json_lines(_text(content))
 
 
+def _meaningful(header: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that have a meaning; of a table that Sortal did not export, others may hold anything."""
+    return exported.READ if exported.is_exported(header) else LABEL_COLUMNS
+
+
 def _check_once(header: Sequence[str]) -> None:
-    if twice := sorted(name for name, count in Counter(header).items() if count > 1 and name in exported.READ):
+    if twice := sorted(name for name, count in Counter(header).items() if count > 1 and name in _meaningful(header)):
         raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
 
 
@@ -193,7 +198,7 @@ def _delimited(content: bytes, delimiters: str) -> tuple[list[str], TableRows]:
     # Delimiters at the end of every line make columns without a name and without a cell.
     filled = [at for at, name in enumerate(names) if name or any(row[at] for row in rows)]
     for at, name in enumerate(names):
-        longest = max((len(row[at]) for row in rows), default=0) if name in exported.READ else 0
+        longest = max((len(row[at]) for row in rows), default=0) if name in _meaningful(names) else 0
         if longest > parquet_tables.LONGEST_CELL:
             raise InputError(f"has a {name} of {longest:,} characters; {parquet_tables.LONGEST_CELL:,} are allowed.")
     names = unique_names([names[at] for at in filled])
@@ -202,7 +207,7 @@ def _delimited(content: bytes, delimiters: str) -> tuple[list[str], TableRows]:
 
 def _json_lines(text: str) -> tuple[list[str], TableRows]:
     rows: TableRows = []
-    header: dict[str, None] = {}
+    header, lines = dict[str, None](), list[int]()
     for number, line in enumerate(text.split("\n"), start=1):  # JSON strings may contain other line separators
         if not line.strip():
             continue
@@ -214,12 +219,14 @@ def _json_lines(text: str) -> tuple[list[str], TableRows]:
             raise InputError(f"has invalid JSON in line {number:,}: {error}.") from None
         if not isinstance(row, dict):
             raise InputError(f"must have one JSON object per line, got {line[:40]!r} in line {number:,}.")
-        for column in exported.READ:
-            if isinstance(row.get(column), dict | list | bool):
-                wrong = f"got {quoted(row[column], 100)} in line {number:,}"
-                raise InputError(f"must have text or a number as {column}, {wrong}.")
         header |= dict.fromkeys(row)
         rows.append(row)
+        lines.append(number)
+    for column in _meaningful([*header]):
+        for number, row in zip(lines, rows, strict=True):
+            if isinstance(cell := row.get(column), dict | list | bool):
+                wrong = f"got {quoted(cell, 100)} in line {number:,}"
+                raise InputError(f"must have text or a number as {column}, {wrong}.")
     return list(header), rows
 
 
