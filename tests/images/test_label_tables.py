@@ -191,6 +191,10 @@ def test_unknown_columns_are_kept_ignored_or_refused(tmp_path: Path) -> None:
 def test_columns_that_are_called_like_those_of_an_export_are_kept(tmp_path: Path) -> None:
     csv = label_tables.read(put(tmp_path, "file_name,label,status,status\na,cat,wild,old\n")).columns
     assert [(each.name, *each.cells) for each in csv.each] == [("own_status", "wild"), ("status (2)", "old")]
+    assert label_tables.read(put(tmp_path, "file_name,label,features,own\na,b,c,d\n")).columns.names == (
+        "own_features",
+        "own_own",
+    )
     line = '{"file_name": "a", "label": "cat", "reviewed": true, "content": ["x"]}'
     lines = label_tables.read(put(tmp_path, line, "t.jsonl")).columns
     assert [(each.name, *each.cells) for each in lines.each] == [("own_reviewed", "true"), ("own_content", '["x"]')]

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from sortal.config import Precision, Rounds
-from sortal.discovery.grouping.bursts import groups_of_one_class
+from sortal.discovery.grouping.bursts import groups_of_one_class, what_groups_hold
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import Job
 from sortal.discovery.results import named_at_source, sources_of, with_images
@@ -70,7 +70,8 @@ def sort_rest(
     order = np.argsort(rows)
     place = np.argsort(order)
     everything = job.images.select(np.isin(np.arange(len(job.images)), rows))
-    given = groups_of_one_class(everything, run.facts.groups_hold or job.settings.groups)
+    hold = run.facts.groups_hold or what_groups_hold(everything, job.settings.groups)
+    given = groups_of_one_class(everything, hold or "one")
     if not isinstance(job.recipe.losses, Rounds):
         given = Moments.single(len(everything))
     read = _with_means(run, read, given.of[place])
@@ -91,7 +92,7 @@ def sort_rest(
         run,
         assignments,
         x,
-        facts=replace(run.facts, images=sources_of(job, everything)),
+        facts=replace(run.facts, images=sources_of(job, everything), groups_hold=hold),
         quarantine=tuple(sorted((*run.quarantine, *read.quarantine), key=lambda bad: at[bad.file])),
     )
     if read.quarantine:
