@@ -201,12 +201,12 @@ def test_columns_that_are_called_like_those_of_an_export_are_kept(tmp_path: Path
     whole = dict.fromkeys(EXPORTED, "a") | {"reviewed": True}
     refused(put(tmp_path, json.dumps(whole), "t.jsonl"), "must have text or a number as reviewed, got True in line 1")
 
-    when = pa.array([datetime(2024, 5, 1, 10)], pa.timestamp("s"))
+    when = pa.array([datetime(2024, 5, 1, 10)], pa.timestamp("ms"))
     held = {"file_name": ["a"], "label": ["cat"], "reviewed": [True], "content": when, "note": ["x" * 200_000]}
     parquet.write_table(pa.table(held), tmp_path / "t.parquet")
     found = label_tables.read(tmp_path / "t.parquet").columns
     assert [each.name for each in found.each] == ["own_reviewed", "own_content", "note"]
-    assert [each.cells[0] for each in found.each][:2] == ["true", "2024-05-01 10:00:00"]
+    assert [each.cells[0] for each in found.each][:2] == ["true", "2024-05-01 10:00:00.000"]
     assert len(found.each[2].cells[0]) == parquet_tables.LONGEST_CELL
     parquet.write_table(pa.table({"file_name": ["a"], "label": ["x" * 200_000]}), tmp_path / "t.parquet")
     refused(tmp_path / "t.parquet", "has a cell with more than")
