@@ -18,7 +18,7 @@ from sortal.cli.app import app
 HUB = "huggingface.co"
 COMMANDS = (
     *("discover", "predict", "export", "figures", "review", "decisions", "import", "report"),
-    *("benchmark", "check", "sample", "demo"),
+    *("benchmark", "check", "sample", "demo", "features"),
 )
 
 
@@ -33,6 +33,7 @@ def words_of(name: str, trial: Trial) -> Words:
         "review": ("review", run, "--workers", "1"),
         "benchmark": ("benchmark", "presets"),
         "check": ("check", images, "--workers", "1"),
+        "features": ("features", images, "--out", out / "x.npz", "--backbone", "convnet", "--device", "cpu"),
         "sample": ("sample", "digits", out / "digits"),
         "demo": ("demo", "--out", out / "demo", "--epochs", "0", "--k", "8", "--device", "cpu"),
     }

@@ -50,9 +50,10 @@ SETTINGS = {
     "backbone": "convnet",
     "weights": "w.pth",
     "granularity": "finer",
+    "groups": "several",
 }
 READ = {"folders": "ignore", "unlabelled": "rest", "unlisted": "unlabelled", "extra_columns": "ignore"}
-READ |= {"placeholders": "classes"}
+READ |= {"placeholders": "classes", "group_by_time": 60.0}
 OTHERS = {"labels": Path("l.csv"), "out": Path("o"), "device": "cpu", "workers": 1}
 
 
@@ -90,6 +91,7 @@ def test_each_option_of_discover_reaches_the_library(
         elif name in READ:
             changed = {"reading": replace(Reading(), **changed), "given": {name}}
         assert asked(f"--{name.replace('_', '-')}", str(value)) == {**usual, **changed}
+    assert asked("--exif") == {**usual, "reading": Reading(exif=True), "given": {"exif"}}
     assert asked("--force") == {**usual, "force": True}
     assert asked("--watch-truth") == {**usual, "watch_truth": True}
     assert asked("--features", "x.npz") == {**usual, "features": Path("x.npz")}
@@ -112,6 +114,7 @@ def test_each_option_of_discover_reaches_the_library(
         *OTHERS,
         "images",
         "features",
+        "exif",
         "force",
         "json",
         "dry_run",

@@ -78,12 +78,12 @@ def test_check_options_reach_the_library(stub: Stub, pets: Path) -> None:
     table = pets / "labels.csv"
     table.write_text("file_name,label,who\ncat/1.png,tom,me\ncat/2.png,,me\n")
     tokens: list[object] = ["--labels", table]
-    assert "(--extra-columns ignore)" in refused("check", pets, *tokens), "as a command-line option"
-    tokens += ["--extra-columns", "ignore"]
     complaint = refused("check", pets, *tokens)
     assert "2 have none: 'dog/1.png', 'unlabelled/x.png'" in complaint
     assert "as unlabelled (--unlisted unlabelled), or leave them out (--unlisted ignore)." in complaint
     assert checked(*tokens, "--unlisted", "unlabelled")[0] == {"tom": 1, None: 3}
+    refusing = [*tokens, "--extra-columns", "error", "--unlisted", "unlabelled"]
+    assert "(--extra-columns keep)" in refused("check", pets, *refusing), "as a command-line option"
     table.write_text("file_name,label\nunlisted='x'.jpg,a\n")
     assert "does not: \"unlisted='x'.jpg\"." in refused("check", pets, *tokens), "a file name is not rewritten"
 
