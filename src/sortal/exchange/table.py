@@ -39,7 +39,7 @@ def embeddings(request: Request) -> LeftOut:
     request, left = _unchanged(request)
     x = np.ascontiguousarray(request.run.features[kept], dtype=np.float32)
     typed = _typed(request, arrow)
-    left_out = {*ExportedRow._fields} - {*EMBEDDING_COLUMNS}
+    left_out = {*ExportedRow._fields} - {*EMBEDDING_COLUMNS, *["path"] * request.absolute_paths}
     columns = {"id": typed["file_name"]} | {name: each for name, each in typed.items() if name not in left_out}
     values = arrow.array(x.ravel(), arrow.float32())
     columns["features"] = arrow.FixedSizeListArray.from_arrays(values, x.shape[1])
