@@ -1,5 +1,6 @@
 """Features of a folder and nothing else: what is written can be read, and an interrupted call resumes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from support.runtimes import CPU
 from sortal.discovery import computing
 from sortal.discovery.computing import compute_features
 from sortal.errors import InputError
+from sortal.images.columns import Columns
 from sortal.images.feature_files import read_feature_file
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
@@ -51,3 +53,19 @@ def test_an_interrupted_call_computes_nothing_twice(tmp_path: Path, monkeypatch:
     assert (tmp_path / "x.npz.cache").is_dir()
     monkeypatch.setattr("sortal.learning.frozen.FrozenEncoder.__call__", interrupt)
     assert len(compute_features(images, out, backbone="convnet", runtime=CPU).x) == 3
+
+
+@pytest.mark.parametrize("kind", [".npz", ".parquet"])
+def test_columns_are_written_beside_features(tmp_path: Path, kind: str) -> None:
+    images = photographs(tmp_path / "photos")
+    columns = Columns.infer(
+        ["depth", "file", "group"], [["3", "", "4.5", "1"], ["x", "y", "", "y"], ["1", "1", "2", ""]]
+    )
+    kept = replace(images, columns=columns)
+    compute_features(kept, tmp_path / f"x{kind}", backbone="convnet", runtime=CPU)
+    read = read_feature_file(tmp_path / f"x{kind}").columns
+    readable = columns.take(row for row, file in enumerate(images.files) if "broken" not in file)
+    name = "own_file" if kind == ".npz" else "file"  # which NumPy cannot write
+    assert read.names == ("depth", name, "group")
+    assert read.each[0].values == readable.each[0].values
+    assert [each.cells for each in read.each[1:]] == [each.cells for each in readable.each[1:]]

@@ -4,7 +4,7 @@ import numpy as np
 
 from sortal.config import Discovery
 from sortal.discovery import label_splits
-from sortal.discovery.label_splits import held_out, set_aside
+from sortal.discovery.label_splits import few_held_out, held_out, set_aside
 from sortal.images.image_set import image_set
 
 
@@ -64,3 +64,19 @@ def test_groups_are_held_out_whole() -> None:
     assert groups[np.flatnonzero(held)[0]] not in groups[again]
     huge = held_out(images, np.arange(220), Discovery(), np.ones(220, dtype=bool), np.repeat([0, 1, 2], [100, 100, 20]))
     assert not huge.any()  # a class keeps an image
+
+
+def test_large_groups_are_held_out_too() -> None:
+    labels = np.repeat(np.arange(10), 20)
+    files = [f"{row}.png" for row in range(200)]
+    images, order = image_set(files, paths=files, labels=[*map(str, labels)]), np.arange(200)
+    groups, among = order // 10, np.ones(200, dtype=bool)
+    held = held_out(images, order, Discovery(), among, groups)
+    assert held.sum() == 40
+    assert {*groups[held]}.isdisjoint(groups[~held])
+    assert {*labels[~held]} == {*range(10)}, "each class keeps a labelled image"
+    singly = held_out(images, order, Discovery(), among)
+    assert few_held_out(held, groups, singly) == (
+        "Groups are held out whole, so confidence is calibrated on 4 groups of 40 labelled images only, and is rough."
+    )
+    assert few_held_out(singly, order, singly) is None

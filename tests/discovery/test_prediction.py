@@ -14,15 +14,18 @@ import numpy as np
 import pytest
 from conftest import SortedRun
 from numpy.typing import NDArray
+from PIL import Image
 from support import tiny_folder as tiny
 from support.rounding import rounding
 from support.runtimes import CPU
 from support.tiny_folder import CLASSES, EACH, OLD, scores_of, sort, spy
 
 from sortal.discovery import prediction, results
+from sortal.discovery.earlier import with_added
 from sortal.discovery.prediction import PREDICTED_COLUMNS, Prediction, predict
 from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
+from sortal.images.exif import CAMERA_MODEL, EXIF_IFD, TAKEN
 from sortal.images.reading import read_images
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import journal
@@ -31,7 +34,7 @@ from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, DOUBTFUL_STATUSES, INITIAL, LOG, OTHER, UNSURE, Run
 from sortal.runs.storage import HEAD
-from sortal.system import cache
+from sortal.system import cache, csv_tables
 from sortal.system.files import lock_folder
 
 N = 6 * EACH
@@ -122,6 +125,34 @@ def test_further_images_are_assigned_to_the_category_of_their_class(
     again = predict(load_run(copied_run.out), files, runtime=CPU)
     assert again.assignments.files == tuple(files)
     assert names_of(again) == named[::-1]
+
+
+def test_columns_of_new_images_stay_with_them(copied_run: SortedRun, tmp_path: Path) -> None:
+    run = copied_run.run
+    run = replace(run, facts=replace(run.facts, reading=replace(run.facts.reading, exif=True, group_by_time=5)))
+    save_run(run)
+    (tmp_path / "new").mkdir()
+    for number in (1, 2):
+        data = Image.Exif()
+        data[CAMERA_MODEL], data.get_ifd(EXIF_IFD)[TAKEN] = "One", f"2024:05:01 10:00:0{number}"
+        pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "new" / f"{number}.jpg", exif=data)
+    found = predict(run.folder, tmp_path / "new", update=True, runtime=CPU)
+    cells = [
+        {"exif_camera": "One", "exif_time": f"2024-05-01T10:00:0{at}", "group": "2024-05-01T10:00:01"} for at in (1, 2)
+    ]
+    (tmp_path / "table.csv").write_bytes(found.to_csv())
+    table = csv_tables.read(tmp_path / "table.csv")
+    rows = json.loads(json.dumps(found.to_json()))["images"]
+    for at, row in enumerate(rows):
+        assert {name: row[name] for name in cells[at]} == cells[at]
+        assert {name: table[name][at] for name in cells[at]} == cells[at]
+    assert found.to_pandas()["exif_time"].dtype.kind == "M"
+    again, _ = with_added(copied_run.run.images(), run.folder, found.run.facts)
+    camera = again.columns.get("exif_camera")
+    assert camera is not None
+    assert camera.cells == ("",) * len(copied_run.run.assignments) + ("One", "One")
+    assert again.columns.get("exif_latitude") is None  # nobody has one
 
 
 def test_noise_is_less_sure_and_broken_files_are_listed(copied_run: SortedRun, tmp_path: Path) -> None:

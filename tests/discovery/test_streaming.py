@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from support import tiny_folder as tiny
 from support.rounding import rounding
 from support.runtimes import CPU
+from support.sample_run import sample_run
 from support.tiny_folder import sort, spy
 
 from sortal.discovery import prediction, streaming
 from sortal.discovery.prediction import predict, redraw
 from sortal.discovery.reviewing.open import open_session
 from sortal.discovery.sampling import draw
+from sortal.discovery.streaming import StreamedRows
 from sortal.images.reading import read_images
+from sortal.images.review_states import ReviewState
 from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings
@@ -158,6 +161,22 @@ def test_copies_are_of_one_moment_wherever_they_are(tmp_path: Path, monkeypatch:
     assert a.moments == len(a) - 8
     predict(run, tmp_path / "images" / "ash", runtime=CPU)
     assert compared == [40 - mask[alike[1:]].sum(), a.moments]
+
+
+def test_images_of_a_group_are_sorted_together() -> None:
+    run = sample_run(categories=3, images=9)
+    x = np.eye(4, run.features.shape[1], dtype=np.float32)
+    nothing = np.zeros(0, dtype=np.bytes_)
+    read = StreamedRows(readable=np.ones(4, dtype=bool), contents=nothing, x=x.copy(), quarantine=())
+    groups = np.array([*range(9), 20, 20, 21, 4])
+    found = streaming._with_means(run, read, groups).x
+    assert np.allclose(found[:2], (x[0] + x[1]) / np.sqrt(2), atol=1e-6)
+    assert np.array_equal(found[2:], [x[2], run.features[4]])
+
+    a = replace(run.assignments, category_id=np.arange(9), labels=(None,) * 6 + ("x",) + (None,) * 2)
+    a = replace(a, reviewed=np.where(np.arange(9) == 8, ReviewState.MOVED, ReviewState.OPEN))
+    together = streaming._together(a, 3, np.array([0, 1, 2, 1, 3, 2, 2, 3, 2]))
+    assert together.category_id.tolist() == [0, 1, 6, 1, 4, 6, 6, 7, 8]  # of a label, or of one learned on
 
 
 def test_the_result_is_one_run_whose_pixels_are_those_of_the_sample_and_the_report(sampled: Sampled) -> None:

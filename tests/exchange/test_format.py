@@ -1,21 +1,26 @@
 """Files that have changed since they were sorted are left out of every format."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.exports import HOW, LINKED, PLAIN, a_run, content, files_below
 from support.sample_run import as_sorted
 
 from sortal.exchange import image_formats
 from sortal.exchange.export import EXPORT_FORMATS, export
-from sortal.exchange.format import How, Request, is_there
+from sortal.exchange.format import How, Request, group_names, is_there, rows_of
+from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.images.decoding import MAX_BYTES
 from sortal.images.image_set import image_set
 from sortal.images.originals import digest_of
+from sortal.images.reading import read_images
 from sortal.images.store.packing import pack
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
+from sortal.web.report import summary
 
 
 def replaced(path: str, *, keep_time: bool = False) -> None:
@@ -110,3 +115,22 @@ def test_a_file_that_is_replaced_while_it_is_exported_is_left_out(
     assert files_below(tmp_path / "out") == {
         "cat/a.png", "cat/a (2).png", "new 1/test_1.png", "new 1/d.png", "index.csv"
     }  # fmt: skip
+
+
+def test_groups_do_not_say_where_the_images_are(tmp_path: Path) -> None:
+    run = a_run(tmp_path, PLAIN)
+    paths = [str(tmp_path / "photos" / "c")] * 2 + [""] * 3
+    columns = Columns.infer(["group"], [paths])
+    run = replace(run, assignments=replace(run.assignments, columns=columns, group=np.array([0, 0, 1, 2, 2])))
+    alike = ["near-duplicates 3"] * 2
+    assert group_names(run) == [os.path.join("photos", "c")] * 2 + ["", *alike]
+    assert group_names(run, absolute_paths=True) == [*paths[:3], *alike]
+    assert [row.group for row in rows_of(run)] == group_names(run)
+    assert summary.images(run, [0, 1, 2])["group"] == {0: os.path.join("photos", "c"), 1: os.path.join("photos", "c")}
+    export(run, "csv", tmp_path / "t.csv")
+    again = read_images(tmp_path / "photos", labels=tmp_path / "t.csv").columns.get("group")
+    assert again is not None
+    assert {*again.cells} == {"", os.path.join("photos", "c")}  # those that were found are found again
+    none = replace(run, assignments=replace(run.assignments, columns=NO_COLUMNS))
+    export(none, "csv", tmp_path / "n.csv")
+    assert read_images(tmp_path / "photos", labels=tmp_path / "n.csv").columns.names == ()

@@ -2,15 +2,17 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from support.exports import assert_rows, cells, content, of_pixels
+from support.exports import PLAIN, a_run, assert_rows, cells, content, of_pixels
 
 from sortal.errors import InputError
-from sortal.exchange.export import export
+from sortal.exchange.export import EXPORT_FORMATS, export
+from sortal.images.columns import Columns
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import Run
 
@@ -49,3 +51,17 @@ def test_tables_have_one_row_per_image_and_no_formula(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=re.escape('pip install "sortal[parquet]"')):
         export(hostile, "parquet", tmp_path / "never.parquet")
+
+
+def test_groups_may_be_called_by_numbers(tmp_path: Path) -> None:
+    run, groups = a_run(tmp_path, PLAIN), ["1", "1", "2", "", "2"]
+    columns = Columns.infer(["group", "depth"], [groups, ["3", "4", "", "5", "6"]])
+    run = replace(run, assignments=replace(run.assignments, columns=columns))
+    for name, format_ in EXPORT_FORMATS.items():
+        export(run, name, tmp_path / f"{name}{format_.extension}")
+    assert [row["group"] for row in cells(tmp_path / "csv.csv")] == groups
+    for name in ("parquet", "embeddings"):
+        table = parquet.read_table(tmp_path / f"{name}.parquet")
+        assert table["group"].to_pylist() == [group or None for group in groups]
+        assert table["depth"].to_pylist() == [3.0, 4.0, None, 5.0, 6.0]
+    assert run.to_pandas()["group"].tolist() == groups

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sortal.images.columns import NO_COLUMNS, Columns, ImageColumn, unique_names
+from sortal.system import csv_tables
 
 ODD_CELLS = st.one_of(st.text(), st.none(), st.booleans(), st.integers(), st.floats(), st.lists(st.integers()))
 
@@ -18,6 +19,9 @@ ODD_CELLS = st.one_of(st.text(), st.none(), st.booleans(), st.integers(), st.flo
         (["1", "-2.5", "1e3", "NA", ""], "number", ["1", "-2.5", "1e3", "NA", ""]),
         (["1,234.5", "12", "-7,000"], "number", ["1234.5", "12", "-7000"]),
         (["3,14", "2"], "number", ["3.14", "2"]),
+        (["1,234", "0,5"], "number", ["1.234", "0.5"]),
+        (["1,234", "12.5"], "number", ["1234", "12.5"]),
+        (["1,234", "2"], "category", ["1,234", "2"]),  # nothing says what the comma is
         ([3, 4.5, None, math.nan], "number", ["3", "4.5", "", ""]),
         (["007", "7"], "category", ["007", "7"]),  # an identifier
         (["12345678901234567890"], "category", ["12345678901234567890"]),
@@ -42,6 +46,12 @@ def test_types_are_inferred(cells: list[object], kind: str, kept: list[str]) -> 
     assert (column.kind, [*column.cells]) == (kind, kept)
 
 
+def test_a_group_is_called_as_it_is_written() -> None:
+    groups = ImageColumn.infer("group", ["1,234", "1,234", "2024/5/1", ""])
+    assert (groups.kind, groups.cells) == ("category", ("1,234", "1,234", "2024/5/1", ""))
+    assert ImageColumn.infer("group", [1, 1, 2, None]).kind == "category"
+
+
 @given(st.lists(ODD_CELLS, max_size=5))
 def test_no_cell_is_a_reason_to_fail(cells: list[object]) -> None:
     column = ImageColumn.infer("x", cells)
@@ -53,7 +63,7 @@ def test_no_cell_is_a_reason_to_fail(cells: list[object]) -> None:
 
 
 def test_values_are_numbers_and_seconds() -> None:
-    assert ImageColumn.infer("x", ["1,000", "?"]).values == (1000.0, None)
+    assert ImageColumn.infer("x", ["1,000.0", "?"]).values == (1000.0, None)
     assert ImageColumn.infer("x", ["1970-01-02", ""]).values == (86400.0, None)
     assert ImageColumn.infer("x", ["1970-01-01T01:00:00+01:00"]).values == (0.0,)
     assert ImageColumn.infer("x", ["a", "b"]).values == (None, None)
@@ -61,6 +71,14 @@ def test_values_are_numbers_and_seconds() -> None:
     assert np.array_equal(days, np.array(["1970-01-02", "NaT"], dtype="datetime64[ms]"), equal_nan=True)
     exact = ImageColumn.infer("x", ["0.10000000000000000001", "NA"]).typed()
     assert [None if cell is None else str(cell) for cell in exact] == ["0.10000000000000000001", None]
+
+
+def test_text_can_be_written() -> None:
+    column = ImageColumn.infer("x", ["a\ud800b", ["\udfff"], "caf\udce9"])
+    assert column.cells == ("a\ufffdb", '["\ufffd"]', "caf\udce9")  # the last is a byte that is not UTF-8
+    [name] = unique_names(["n\ud800"])
+    assert name == "n\ufffd"
+    csv_tables.table([(name, column.cells)])
 
 
 def test_names_become_unique() -> None:

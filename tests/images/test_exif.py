@@ -1,5 +1,6 @@
 """What EXIF says: columns, and groups of images taken in one go."""
 
+import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,7 +9,18 @@ from PIL import Image
 from PIL.TiffImagePlugin import IFDRational
 
 from sortal.errors import InputError
-from sortal.images.exif import CAMERA_MAKER, CAMERA_MODEL, EXIF_IFD, GPS_IFD, OFFSET, TAKEN, Exif, read_exif, with_exif
+from sortal.images.exif import (
+    CAMERA_MAKER,
+    CAMERA_MODEL,
+    EXIF_IFD,
+    GPS_IFD,
+    OFFSET,
+    TAKEN,
+    Exif,
+    _degrees,
+    read_exif,
+    with_exif,
+)
 from sortal.images.image_set import image_set
 from sortal.images.reading import read_images
 
@@ -38,6 +50,8 @@ def test_time_camera_and_position_are_read(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_empty(tmp_path: Path) -> None:
     assert read_exif(str(photo(tmp_path / "a.jpg", "0000:00:00 00:00:00", south=Fraction(1000)))) == Exif()
     assert read_exif(str(photo(tmp_path / "a.png"))) == Exif()
+    assert _degrees({1: "S", 2: (math.inf, 0.0, 0.0)}, 1, "S", 90) == ""
+    assert _degrees({1: "S", 2: (10**400, 0, 0)}, 1, "S", 90) == ""
     (tmp_path / "no.jpg").write_bytes(b"\xff\xd8\xff\xe1\x00\x10Exif\x00\x00MM\x00*")
     assert read_exif(str(tmp_path / "no.jpg")) == Exif()
     assert read_exif(str(tmp_path / "missing.jpg")) == Exif()
@@ -63,6 +77,13 @@ def test_images_of_one_camera_are_grouped_by_time(tmp_path: Path) -> None:
     kept = read_images(tmp_path, folders="ignore", need_labels=False, exif=True).columns
     assert kept.names == Exif._fields
     assert [each.kind for each in kept.each[:2]] == ["time", "category"]
+
+
+def test_images_are_grouped_by_the_time_of_the_camera(tmp_path: Path) -> None:
+    photo(tmp_path / "1.jpg", "2024:05:01 10:00:00", offset="+02:00")
+    photo(tmp_path / "2.jpg", "2024:05:01 10:00:30")
+    images = read_images(tmp_path, folders="ignore", need_labels=False, group_by_time=60)
+    assert len({*images.groups.tolist()}) == 1
 
 
 def test_groups_of_a_table_stay(tmp_path: Path) -> None:

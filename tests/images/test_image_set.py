@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError
 from sortal.images.class_names import in_order
+from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet, image_set
 
 Names = Sequence[str | None]
@@ -327,6 +328,10 @@ def test_a_data_frame_has_all_names_unchanged() -> None:
     assert frame["truth"].dropna().tolist() == ["nan", "c", BYTES]
     assert frame["split"].tolist() == ["labelled", "unlabelled", "validation", "unlabelled"]
     assert image_set([BYTES], paths=["a"], labels=[None]).to_pandas()["file_name"].tolist() == [BYTES]
+    own = Columns.infer(["self", "depth"], [["x"], ["2"]])
+    frame = image_set(["0"], paths=["a"], labels=[None], columns=own).to_pandas()
+    assert list(frame.columns) == ["file_name", "label", "truth", "split", "self", "depth"]
+    assert frame[["self", "depth"]].to_numpy().tolist() == [["x", 2.0]]
 
 
 def test_html_counts_each_class_and_escapes_its_name() -> None:

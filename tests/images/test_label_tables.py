@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -11,7 +12,8 @@ import pytest
 from pyarrow import parquet
 
 from sortal.errors import InputError
-from sortal.images import label_tables
+from sortal.images import label_tables, parquet_tables
+from sortal.images.exported import EXPORTED
 
 Rows = list[tuple[str, str | None]]
 
@@ -184,6 +186,30 @@ def test_unknown_columns_are_kept_ignored_or_refused(tmp_path: Path) -> None:
         kept = label_tables.read(path).columns
         assert kept.names == ("note", "size", "when", "who")
     assert [column.cells for column in kept.each] == [("[1]",), ("{}",), ("true",), ("4",)]
+
+
+def test_columns_that_are_called_like_those_of_an_export_are_kept(tmp_path: Path) -> None:
+    csv = label_tables.read(put(tmp_path, "file_name,label,status,status\na,cat,wild,old\n")).columns
+    assert [(each.name, *each.cells) for each in csv.each] == [("own_status", "wild"), ("status (2)", "old")]
+    assert label_tables.read(put(tmp_path, "file_name,label,features,own\na,b,c,d\n")).columns.names == (
+        "own_features",
+        "own_own",
+    )
+    line = '{"file_name": "a", "label": "cat", "reviewed": true, "content": ["x"]}'
+    lines = label_tables.read(put(tmp_path, line, "t.jsonl")).columns
+    assert [(each.name, *each.cells) for each in lines.each] == [("own_reviewed", "true"), ("own_content", '["x"]')]
+    whole = dict.fromkeys(EXPORTED, "a") | {"reviewed": True}
+    refused(put(tmp_path, json.dumps(whole), "t.jsonl"), "must have text or a number as reviewed, got True in line 1")
+
+    when = pa.array([datetime(2024, 5, 1, 10)], pa.timestamp("ms"))
+    held = {"file_name": ["a"], "label": ["cat"], "reviewed": [True], "content": when, "note": ["x" * 200_000]}
+    parquet.write_table(pa.table(held), tmp_path / "t.parquet")
+    found = label_tables.read(tmp_path / "t.parquet").columns
+    assert [each.name for each in found.each] == ["own_reviewed", "own_content", "note"]
+    assert [each.cells[0] for each in found.each][:2] == ["true", "2024-05-01 10:00:00.000"]
+    assert len(found.each[2].cells[0]) == parquet_tables.LONGEST_CELL
+    parquet.write_table(pa.table({"file_name": ["a"], "label": ["x" * 200_000]}), tmp_path / "t.parquet")
+    refused(tmp_path / "t.parquet", "has a cell with more than")
 
 
 def test_a_repeated_column_is_refused(tmp_path: Path) -> None:

@@ -13,14 +13,17 @@ from conftest import SortedRun
 from numpy.typing import NDArray
 from support import tiny_folder as tiny
 from support.runtimes import CPU
+from support.sample_run import sample_run
 from support.tiny_folder import sort
 
 from sortal.discovery import label_splits, stages
 from sortal.discovery.prediction import predict
 from sortal.errors import InputError
+from sortal.images.image_set import image_set
 from sortal.images.review_states import ReviewState
 from sortal.reviews import journal
 from sortal.reviews.actions import Accept, AcceptCategory, Action, Create, Merge, Move, Reject, Rename
+from sortal.reviews.carrying import EarlierReview
 from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 
@@ -196,3 +199,12 @@ def test_a_run_that_nobody_reviewed_starts_anew(copied: Run, tmp_path: Path) -> 
     after = sort(tmp_path / "images", tmp_path / "run", method="kmeans", k=7)
     assert sorted(after.names) == [*range(7)]
     assert replace(after, decisions=0).decisions == 0
+
+
+def test_features_that_were_given_stay_with_images_that_a_review_labelled() -> None:
+    run = sample_run(categories=3, images=9)
+    a = replace(run.assignments, reviewed=np.full(9, ReviewState.CONFIRMED))
+    images = image_set(a.files, paths=a.files, labels=[None] * 9, features=np.eye(9, dtype=np.float32))
+    found, given = EarlierReview(replace(run, assignments=a), a.contents).labelled(images)
+    assert given.all()
+    assert found.features is images.features

@@ -9,8 +9,9 @@ from support.sample_run import sample_run
 from sortal.images.columns import Columns, ImageColumn
 from sortal.reviews import filtering
 
-WEIGHT = ImageColumn.infer("weight", ["10", "9", "", "1,000", "-2", "9"])
+WEIGHT = ImageColumn.infer("weight", ["10", "9", "", "1000", "-2", "9"])
 TIME = ImageColumn.infer("taken", ["2024-05-01", "2024-05-03", "?", "2023-01-01", "", "2024-05-02"])
+CLOCK = ImageColumn.infer("at", ["2024-12-31T23:59:59", "2025-01-01T10:00", "2025-01-02", "1999-01-01", "", ""])
 SITE = ImageColumn.infer("site", ["North", "south", "", "North", "n/a", "Süd"])
 EVERY = np.arange(6)
 
@@ -30,6 +31,17 @@ EVERY = np.arange(6)
         (TIME, "2024-05-02..", [1, 5]),
         (TIME, "<=2024-05-01", [0, 3]),
         (TIME, "=", [2, 4]),
+        (TIME, ">2023", [0, 1, 5]),
+        (TIME, "<2024", [3]),
+        (TIME, "2023..2023", [3]),
+        (TIME, ">86400", []),  # not a time
+        (CLOCK, "<=2025-01-01", [0, 1, 3]),
+        (CLOCK, ">2025-01-01", [2]),
+        (CLOCK, "=2025-01-01", [1]),
+        (CLOCK, ">2024", [1, 2]),
+        (CLOCK, "<=2025-01-01T10:00", [0, 1, 3]),
+        (WEIGHT, ">=1,000", [3]),
+        (WEIGHT, ">2024-05-01", []),  # not a number
         (SITE, "NORTH", [0, 3]),
         (SITE, "=", [2, 4]),
         (SITE, "= süd", [5]),

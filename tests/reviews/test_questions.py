@@ -12,6 +12,7 @@ from support.planted import contents, cut, planted, planted_run
 from support.sample_run import doubted
 
 from sortal.discovery.reviewing.advice import Advice
+from sortal.images.columns import Columns
 from sortal.reviews.actions import Accept, AcceptCategory, Audit, Grow, Keep, Merge, Move, Reject, Rename, Undo
 from sortal.reviews.history import Review
 from sortal.reviews.questions import LAST, MERGE_LIKELY, SCREEN, SPLIT_LIKELY, Guide, Question
@@ -328,3 +329,15 @@ def test_a_copy_of_a_labelled_image_can_be_audited() -> None:
     if drawn := guide.sample(review):
         review.take(Audit(right=contents(run, np.array(drawn)), wrong=()))
         assert not guide.sample(review)
+
+
+def test_an_audit_shows_one_image_of_a_specimen_but_any_of_a_site() -> None:
+    run = planted_run(*planted([100] * 2))
+    columns = Columns.infer(["group"], [["one", "other"] * 100])
+    run = replace(run, assignments=replace(run.assignments, columns=columns))
+    drawn = []
+    for hold in (None, "one", "several"):
+        guide, review = guided(replace(run, facts=replace(run.facts, groups_hold=hold)))
+        accept_unseen(review, review.members(0), 0)
+        drawn.append(len(guide.sample(review)))
+    assert drawn == [2, 2, 10]

@@ -83,7 +83,7 @@ class Discovery(SettingsGroup):
     groups: GroupsHold = option(
         AUTO,
         "Whether images of a group are of one class, as of a specimen, or may be of several, as of a site; auto takes "
-        "several if the labels of a group differ.",
+        "several if the labels of more than a tenth of them differ.",
     )
     unsure_below: float = option(0.5, "Confidence below which an image is unsure.", least=0, most=1)
     max_pixels: int = option(MAX_PIXELS, "Leave out images with more pixels.", least=1)

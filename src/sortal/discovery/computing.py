@@ -12,6 +12,7 @@ from sortal.config import AUTO, Discovery, load_named_backbone
 from sortal.discovery.defaults import resolved
 from sortal.discovery.streaming import StreamedRows, read_once
 from sortal.errors import InputError, Remedy
+from sortal.images.columns import OWN_PREFIX, ImageColumn
 from sortal.images.exported import utf8
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings
@@ -20,6 +21,7 @@ from sortal.system.device import choose_device, start
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 
+ARGUMENTS = {name: f"{OWN_PREFIX}{name}" for name in ("file", "allow_pickle")}  # names that numpy.savez cannot write
 WRITTEN = (".parquet", ".npz")  # extensions
 
 
@@ -33,7 +35,7 @@ def compute_features(
     force: bool = False,
     runtime: Runtime = Runtime(),
 ) -> StreamedRows:
-    """Compute the features of images, and write them to a file with the names and labels of the images.
+    """Compute the features of images, and write them to a file with the names, labels and columns of the images.
 
     What is computed is kept beside the file until that is written, so that the same call resumes.
     """
@@ -68,14 +70,24 @@ def _encoded(images: ImageSet, found: StreamedRows, kind: str) -> bytes:
     names = (*images.classes, None)
     files, labels = [utf8(file) for file in images.files], [names[each] for each in images.labels.tolist()]
     buffer, x = io.BytesIO(), np.ascontiguousarray(found.x)
+    own = {utf8(each.name): each for each in images.columns.each}
     if kind == ".npz":
-        np.savez(buffer, file_name=np.array(files), label=np.array([each or "" for each in labels]), features=x)
+        arrays = {ARGUMENTS.get(name, name): np.array([*map(utf8, each.cells)]) for name, each in own.items()}
+        arrays |= {"file_name": np.array(files), "label": np.array([each or "" for each in labels]), "features": x}
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
         return buffer.getvalue()
     pyarrow, parquet = _arrow()
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(x.ravel(), pyarrow.float32()), x.shape[1])
     text = pyarrow.array(labels, pyarrow.string())
-    parquet.write_table(pyarrow.table({"file_name": files, "label": text, "features": values}), buffer)
+    columns = {"file_name": files, "label": text} | {name: _typed(each, pyarrow) for name, each in own.items()}
+    parquet.write_table(pyarrow.table({**columns, "features": values}), buffer)
     return buffer.getvalue()
+
+
+def _typed(column: ImageColumn, pyarrow: Any) -> Any:
+    if column.kind == "number":
+        return pyarrow.array(column.values, pyarrow.float64())
+    return pyarrow.array([utf8(cell) or None for cell in column.cells], pyarrow.string())
 
 
 def _arrow() -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sortal.config import AUTO, Discovery, Reading, registration_of
-from sortal.images.columns import NO_COLUMNS
+from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet
 from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts, Update
@@ -106,11 +106,13 @@ def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet
     run = load_run(place, raw=True)
     here, first = {os.path.realpath(path) for path in images.paths}, len(facts.images) - len(facts.updates)
     a = run.assignments
-    rows = {
-        path: (at - first, file)
-        for path, at, file in zip(run.paths(), a.folders.tolist(), a.files, strict=True)
+    added = {
+        path: row
+        for row, (path, at) in enumerate(zip(run.paths(), a.folders.tolist(), strict=True))
         if at >= first and os.path.realpath(path) not in here
     }
+    rows = {path: (int(a.folders[row]) - first, a.files[row]) for path, row in added.items()}
+    columns = Columns(tuple(each for each in a.columns.take(added.values()).each if any(each.cells)))
     used = sorted({at for at, _ in rows.values()})
     none = np.full(len(rows), -1)
     joined = replace(
@@ -120,7 +122,7 @@ def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet
         labels=np.concatenate([images.labels, none]),
         truth=np.concatenate([images.truth, none]),
         validation=np.concatenate([images.validation, none > 0]),
-        columns=images.columns.followed(len(images), NO_COLUMNS, len(rows)),
+        columns=images.columns.followed(len(images), columns, len(rows)),
     )
     return joined, Additions(
         sources=tuple(facts.images[first + at] for at in used),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sortal.config import Discovery
 from sortal.images.image_set import ImageSet
 from sortal.runs.confidence import ENOUGH
+from sortal.system.text import plural
 
 MOST_HELD_OUT = 1000  # labelled images at most to calibrate on
 
@@ -43,6 +44,15 @@ def held_out(
     return held
 
 
+def few_held_out(held: NDArray[np.bool_], groups: NDArray[np.int64], singly: NDArray[np.bool_]) -> str | None:
+    """Say that groups (n,) leave too few held-out labels, where single images would be enough."""
+    count, images = len(np.unique(groups[held])), int(held.sum())
+    if count >= ENOUGH or singly.sum() < ENOUGH:
+        return None
+    instead = f"{plural(count, 'group')} of {plural(images, 'labelled image')}"
+    return f"Groups are held out whole, so confidence is calibrated on {instead} only, and is rough."
+
+
 def _whole_groups(
     labels: NDArray[np.int64],
     labelled: NDArray[np.int64],
@@ -53,22 +63,32 @@ def _whole_groups(
 ) -> list[int]:
     """Draw labelled rows in whole groups, about as many of each class as `left` says; each class keeps an image.
 
-    A group is drawn if that brings the counts nearer to what is wanted.
+    A group is drawn if that brings the counts nearer to what is wanted. Where this yields less than half of it, as
+    groups are large, the smallest follow, up to half of the labels.
     """
+    wanted, most = sum(left.values()), min(MOST_HELD_OUT, len(labelled) // 2)
     members: dict[int, list[int]] = {}
     for row in labelled.tolist():
         members.setdefault(int(groups[row]), []).append(row)
     every, kept, drawn = [*members.values()], Counter(labels[labelled].tolist()), list[int]()
-    for at in generator.permutation(len(members)).tolist():
-        rows = every[at]
+    order = [every[at] for at in generator.permutation(len(members)).tolist()]
+
+    def draw(rows: list[int], least: int, most: int) -> None:
         counts = Counter(labels[rows].tolist())
         gain = sum(min(count, max(left[label], 0)) for label, count in counts.items())
-        fits = gain > 0 and 2 * gain >= len(rows) and len(drawn) + len(rows) <= MOST_HELD_OUT
+        fits = gain >= max(least, 1) and len(drawn) + len(rows) <= most
         if fits and among[rows].all() and all(kept[label] > count for label, count in counts.items()):
-            drawn += rows
-            kept -= counts
+            drawn.extend(rows)
+            kept.subtract(counts)
             for label, count in counts.items():
                 left[label] -= count
+
+    for rows in order:
+        draw(rows, least=(len(rows) + 1) // 2, most=MOST_HELD_OUT)
+    if 2 * len(drawn) < wanted:
+        for rows in sorted(order, key=len):
+            if len(drawn) < wanted and rows[0] not in drawn:
+                draw(rows, least=1, most=most)
     return drawn
 
 

@@ -21,6 +21,7 @@ from sortal.discovery.reviewing.advice import compare
 from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
+from sortal.images.exported import as_json
 from sortal.images.folders import common_folder
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
@@ -58,7 +59,11 @@ class Prediction:
     added: int  # images that were added to the run
 
     def columns(self) -> list[tuple[str, Column]]:
-        """Return what the table says of each image, by name."""
+        """Return what the table says of each image, by name, then its own columns."""
+        own = ((each.name, each.typed()) for each in self.assignments.columns.each)
+        return [*self._predicted(), *own]
+
+    def _predicted(self) -> list[tuple[str, Column]]:
         return [column for column in columns_of(self.assignments, self.run.names) if column[0] in PREDICTED_COLUMNS]
 
     def to_csv(self) -> bytes:
@@ -67,11 +72,12 @@ class Prediction:
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas.DataFrame, one row per image."""
-        return csv_tables.data_frame(self.columns())
+        own = ((each.name, each.array()) for each in self.assignments.columns.each)
+        return csv_tables.data_frame([*self._predicted(), *own])
 
     def to_json(self) -> dict[str, Any]:
         names = [name for name, _ in self.columns()]
-        columns = [np.asarray(column, dtype=object).tolist() for _, column in self.columns()]
+        columns = [[*map(as_json, np.asarray(column, dtype=object).tolist())] for _, column in self.columns()]
         return {
             "images": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
             "quarantine": [asdict(bad) for bad in self.quarantine],
@@ -130,7 +136,8 @@ def read_more(
     if features is None:
         if images is None:
             raise InputError("images are required: a folder, several, or a list of files.")
-        return read_images(images, folders="ignore", need_labels=False), None
+        kept = {name: getattr(found.facts.reading, name) for name in ("exif", "group_by_time")}
+        return read_images(images, folders="ignore", need_labels=False, **kept), None
     file = feature_file(images, features) if isinstance(features, str | os.PathLike) else None
     if file is None:
         read = features_in_memory(features, files=files)

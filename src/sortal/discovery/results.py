@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sortal
+from sortal.discovery.grouping.bursts import what_groups_hold
 from sortal.discovery.grouping.label_doubt import Doubts
 from sortal.discovery.grouping.outliers import OTHER_ABOVE
 from sortal.discovery.job import Job
@@ -151,6 +152,7 @@ def _facts(
         features=origin.features,
         labels=origin.labels,
         reading=origin.reading,
+        groups_hold=what_groups_hold(images, job.settings.groups),
         settings=job.settings,
         recipe=job.recipe,
         command=origin.command,

@@ -22,7 +22,7 @@ from sortal.discovery.grouping.own_clusters import cluster_by_method
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
-from sortal.discovery.label_splits import held_out, set_aside
+from sortal.discovery.label_splits import few_held_out, held_out, set_aside
 from sortal.discovery.results import Clusters
 from sortal.discovery.watching import WATCHED, watched_by, watching, without_truth
 from sortal.errors import InputError, SortalError, listing
@@ -168,12 +168,15 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     moments = find_moments(job, images, store, stages.runtime)
     together = moments.joined(Moments.grouped(images.groups))
     if together.any_burst:
-        stages.note(describe_bursts(moments, images))
+        stages.note(describe_bursts(moments, images, job.settings.groups))
     of, rows, by_content = moments.of, moments.first, content_order(images, store)
     order = moments.in_order(by_content)
     labelled = replace(images, labels=moments.labels(images.labels)[of]).select(rows)
     among = ~moments.any(talked_about[to_sort])
-    held = held_out(labelled, order, job.settings, among, together.of[rows])[of] & images.labelled
+    drawn = held_out(labelled, order, job.settings, among, together.of[rows])
+    if few := few_held_out(drawn, together.of[rows], held_out(labelled, order, job.settings, among)):
+        stages.note(few)
+    held = drawn[of] & images.labelled
     aside = set_aside(images, confirmed[to_sort], by_content, job.settings.seed)
     labels = moments.labels(np.where(held | aside, -1, images.labels))
     shown = replace(without_truth(images), labels=labels[of])

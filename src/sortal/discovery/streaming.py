@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sortal.config import GroupsHold, Precision, Rounds
-from sortal.discovery.grouping.bursts import groups_of_one_class
+from sortal.config import Precision, Rounds
+from sortal.discovery.grouping.bursts import groups_of_one_class, what_groups_hold
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import Job
 from sortal.discovery.results import named_at_source, sources_of, with_images
@@ -67,28 +67,32 @@ def sort_rest(
     read = _read(job, images, backbone, runtime)
     rows = np.concatenate([np.flatnonzero(chosen)[readable], np.flatnonzero(~chosen)[read.readable]])
     images, learned = _without_contradictions(job, rows, run, images.select(read.readable), read, stages)
+    order = np.argsort(rows)
+    place = np.argsort(order)
+    everything = job.images.select(np.isin(np.arange(len(job.images)), rows))
+    hold = run.facts.groups_hold or what_groups_hold(everything, job.settings.groups)
+    given = groups_of_one_class(everything, hold or "one")
+    if not isinstance(job.recipe.losses, Rounds):
+        given = Moments.single(len(everything))
+    read = _with_means(run, read, given.of[place])
     new, lost = _assigned(job, run, learned, images, read)
     if lost:
         stages.note(
             f"No labelled image of these classes was learned on, so their images count as unlabelled: {listing(lost)}."
         )
-    order = np.argsort(rows)
-    place = np.argsort(order)
     x = scratch((len(rows), run.features.shape[1]), job.cache)
     x[place[: len(run.features)]], x[place[len(run.features) :]] = run.features, read.x
-    assignments = learned.joined(new)
+    assignments = _together(learned.joined(new), len(learned), given.of[place])
     if isinstance(job.recipe.losses, Rounds):
-        assignments = _with_copies(assignments)
-    assignments = assignments.take(order)
-    everything = job.images.select(np.isin(np.arange(len(job.images)), rows))
-    if isinstance(job.recipe.losses, Rounds):
-        assignments = _with_groups(assignments, everything, job.settings.groups)
+        assignments = _with_groups(_with_copies(assignments).take(order), everything, given)
+    else:
+        assignments = assignments.take(order)
     at = {file: row for row, file in enumerate(job.images.files)}
     whole = with_images(
         run,
         assignments,
         x,
-        facts=replace(run.facts, images=sources_of(job, everything)),
+        facts=replace(run.facts, images=sources_of(job, everything), groups_hold=hold),
         quarantine=tuple(sorted((*run.quarantine, *read.quarantine), key=lambda bad: at[bad.file])),
     )
     if read.quarantine:
@@ -274,9 +278,41 @@ def _with_copies(a: Assignments) -> Assignments:
     return replace(a, group=Moments.grouped(a.group[first][copies]).of)
 
 
-def _with_groups(a: Assignments, images: ImageSet, hold: GroupsHold) -> Assignments:
+def _with_means(run: Run, read: StreamedRows, groups: NDArray[np.int64]) -> StreamedRows:
+    """Return what was read, in which images of one of the groups have the same features, as where all are learned on.
+
+    `groups` (n,) are those of the images of the run, then of what was read. Features are those of an image that was
+    learned on, or else the mean.
+    """
+    learned = len(run.features)
+    moments = Moments.grouped(groups[learned:])
+    several, there = moments.sizes[moments.of] > 1, np.isin(groups[learned:], groups[:learned])
+    if not (several | there).any():
+        return read
+    found = read.x if read.x.flags.writeable else read.x.copy()
+    of = Moments.grouped(moments.of[several])
+    found[several] = of.of_images(of.means(found[several]))
+    rows, places = np.unique(groups[:learned], return_index=True)
+    found[there] = run.features[places[np.searchsorted(rows, groups[learned:][there])]]
+    return replace(read, x=found)
+
+
+def _together(a: Assignments, learned: int, groups: NDArray[np.int64]) -> Assignments:
+    """Return assignments in which images of a group are in the category of a labelled one, or else one learned on.
+
+    The first rows were `learned` on. What people have decided stays.
+    """
+    labelled = np.array([label is not None for label in a.labels], dtype=bool)
+    category, first = a.category_id.copy(), dict[int, int]()
+    for row in (*np.flatnonzero(labelled).tolist(), *range(learned)):
+        first.setdefault(int(groups[row]), int(a.category_id[row]))
+    for row in np.flatnonzero(~labelled & ~a.settled).tolist():
+        category[row] = first.get(int(groups[row]), category[row])
+    return replace(a, category_id=category)
+
+
+def _with_groups(a: Assignments, images: ImageSet, given: Moments) -> Assignments:
     """Return assignments in which images of a given group of one class count once, as where all are learned on."""
-    given = groups_of_one_class(images, hold)
     joined = Moments.grouped(a.group).joined(given).split_where(images.labels, given)
     return replace(a, group=joined.of)
 

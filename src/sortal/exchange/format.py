@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from sortal.exchange.naming import folder_names, shared_names, shared_text
-from sortal.images.columns import GROUP_COLUMN, is_missing
+from sortal.images.columns import GROUP_COLUMN, NEAR_DUPLICATES, is_missing
 from sortal.images.exported import ExportedRow
 from sortal.images.originals import ChangedError, Originals, indexes_below
 from sortal.images.review_states import ReviewState, words_of
-from sortal.runs.run import Assignments, Run
+from sortal.runs.run import Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 
@@ -75,8 +75,8 @@ def rows_of(run: Run, *, absolute_paths: bool = False) -> tuple[ExportedRow, ...
     where = shared_names(run), [folders[each] for each in at], paths_of(run)
     truth = [each or "" for each in a.truth]
     columns = *where, called, ids, a.status.tolist(), confidence, reviewed, labels, truth
-    own = _own_cells(run, absolute_paths)
-    return tuple(ExportedRow(*row) for row in zip(*columns, called, a.contents, group_names(a), own, strict=True))
+    groups, own = group_names(run, absolute_paths), _own_cells(run, absolute_paths)
+    return tuple(ExportedRow(*row) for row in zip(*columns, called, a.contents, groups, own, strict=True))
 
 
 def _own_cells(run: Run, absolute_paths: bool) -> list[dict[str, str | Decimal | None]]:
@@ -95,14 +95,23 @@ def _own_cells(run: Run, absolute_paths: bool) -> list[dict[str, str | Decimal |
     return [dict(zip(names, row, strict=True)) for row in cells]
 
 
-def group_names(a: Assignments) -> list[str]:
-    """Return the group of each image: the given one, or a number that near-duplicates share; empty without either."""
+def group_names(run: Run, absolute_paths: bool = False) -> list[str]:
+    """Return the group of each image: the given one, or a number that near-duplicates share; empty without either.
+
+    The names of groups do not say where the images are on this computer, unless `absolute_paths` are wanted.
+    """
+    a = run.assignments
     given = a.columns.get(GROUP_COLUMN)
     cells = ["" if given is None or is_missing(cell) else cell for cell in (given.cells if given else [""] * len(a))]
     sizes = np.bincount(a.group)
     found = {group: cell for group, cell in zip(a.group.tolist(), cells, strict=True) if cell}
-    alike = (found.get(group, f"near-duplicates {group + 1}" if sizes[group] > 1 else "") for group in a.group.tolist())
-    return [own or other for own, other in zip(cells, alike, strict=True)]
+    for group in np.flatnonzero(sizes > 1).tolist():
+        found.setdefault(group, f"{NEAR_DUPLICATES} {group + 1}")
+    names = [own or found.get(group, "") for own, group in zip(cells, a.group.tolist(), strict=True)]
+    if absolute_paths:
+        return names
+    shared = {name: shared_text(name, run.facts) for name in {*names}}
+    return [shared[name] for name in names]
 
 
 def paths_of(run: Run) -> list[str]:

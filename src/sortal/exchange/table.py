@@ -49,7 +49,8 @@ def embeddings(request: Request) -> LeftOut:
 
 def _typed(request: Request, arrow: Any) -> dict[str, Any]:
     """Return the columns of a table as arrays of pyarrow, by name."""
-    numbers = [each.name for each in request.run.assignments.columns.each if each.kind == "number"]
+    own = [each for each in request.run.assignments.columns.each if each.name != GROUP_COLUMN]
+    numbers = [each.name for each in own if each.kind == "number"]
     types = {"category_id": arrow.int64()} | dict.fromkeys(("confidence", *numbers), arrow.float64())
     columns = {}
     for name, column in _columns(request):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 ColumnKind = Literal["number", "time", "category", "text"]
 GROUP_COLUMN = "group"  # the column that says which images belong together
+NEAR_DUPLICATES = "near-duplicates"  # first word of the names of groups that were found, not given
 OWN_PREFIX = "own_"  # of columns that are called like one of Sortal's
 LONGEST_COLUMN_NAME = 200  # characters
 MOST_VALUES, LONGEST_VALUE = 200, 80  # of a category: different ones, at most half as many as cells; characters of each
@@ -28,6 +29,7 @@ PLAIN = re.compile(r"[+-]?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?",
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3}){1,4}(\.\d+)?", re.ASCII)
 DECIMAL_COMMA = re.compile(r"[+-]?(0|[1-9]\d{0,14})(,\d+)?", re.ASCII)
 CLOCK = r"(?:[ T](\d{1,2}):(\d\d)(?::(\d\d))?)?"
+SURROGATES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # that stand for no byte, so that no file can hold them
 YEAR_FIRST = re.compile(r"(\d{4})[:/.](\d{1,2})[:/.](\d{1,2})" + CLOCK, re.ASCII)  # colons are those of EXIF
 YEAR_LAST = re.compile(r"(\d{1,2})([/.])(\d{1,2})[/.](\d{4})" + CLOCK, re.ASCII)
 
@@ -42,10 +44,10 @@ class ImageColumn:
 
     @classmethod
     def infer(cls, name: str, cells: Sequence[object]) -> "ImageColumn":
-        """Make a column of cells of any type."""
+        """Make a column of cells of any type. Groups are called by their cells, even if those are numbers."""
         texts = [*map(as_text, cells)]
         different = {cell for cell in texts if not is_missing(cell)}
-        for kind in ("number", "time") if different else ():
+        for kind in ("number", "time") if different and name != GROUP_COLUMN else ():
             for rewrite in NOTATIONS[kind]:
                 rewritten = {cell: rewrite(cell.strip()) for cell in different}
                 if None not in rewritten.values() and not _ambiguous(rewrite, different):
@@ -140,7 +142,7 @@ def unique_names(names: Sequence[str], reserved: Iterable[str] = ()) -> list[str
     """
     reserved, found = {*reserved}, dict[str, None]()
     for number, name in enumerate(names, start=1):
-        clean = normalize("NFC", " ".join(name.split()))[:LONGEST_COLUMN_NAME] or f"column {number}"
+        clean = normalize("NFC", " ".join(as_text(name).split()))[:LONGEST_COLUMN_NAME] or f"column {number}"
         clean = unique = f"{OWN_PREFIX}{clean}" if clean in reserved else clean
         count = 1
         while unique in found or unique in reserved:
@@ -152,11 +154,10 @@ def unique_names(names: Sequence[str], reserved: Iterable[str] = ()) -> list[str
 
 def as_text(cell: object) -> str:
     """Return a cell of any table as text; empty for none."""
-    if isinstance(cell, str):
-        return cell
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
-    return json.dumps(cell, ensure_ascii=False) if isinstance(cell, bool | dict | list) else str(cell)
+    text = json.dumps(cell, ensure_ascii=False) if isinstance(cell, bool | dict | list) else str(cell)
+    return SURROGATES.sub("\ufffd", text)
 
 
 def is_missing(cell: str) -> bool:
@@ -221,11 +222,15 @@ def _dated(*parts: str | None) -> str | None:
 
 
 def _ambiguous(rewrite: Callable[[str], str | None], cells: Iterable[str]) -> bool:
-    """Tell whether days may be months: 03/04/2024 is in March or in April, unless another cell decides."""
-    if rewrite not in (_day_first, _month_first):
-        return False
-    either = [(_day_first(cell.strip()), _month_first(cell.strip())) for cell in cells]
-    return not any(None in pair for pair in either) and any(day != month for day, month in either)
+    """Tell whether two notations fit: 03/04/2024 is in March or in April, 1,234 about one or a thousand.
+
+    Another cell may decide.
+    """
+    for one, other in ((_day_first, _month_first), (_thousands, _decimal_comma)):
+        if rewrite in (one, other):
+            either = [(one(cell.strip()), other(cell.strip())) for cell in cells]
+            return not any(None in pair for pair in either) and any(first != second for first, second in either)
+    return False
 
 
 NOTATIONS: dict[ColumnKind, tuple[Callable[[str], str | None], ...]] = {

@@ -84,7 +84,7 @@ def _degrees(place: dict[int, Any], at: int, negative: str, most: int) -> str:
     try:
         degrees, minutes, seconds = (float(Fraction(part)) for part in place[at + 1])
         found = degrees + minutes / 60 + seconds / 3600
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (KeyError, TypeError, ValueError, ArithmeticError):
         return ""
     sign = -1 if _text(place.get(at)).upper() == negative else 1
     return f"{sign * found:.6f}" if 0 <= found <= most else ""
@@ -93,7 +93,8 @@ def _degrees(place: dict[int, Any], at: int, negative: str, most: int) -> str:
 def _grouped(images: ImageSet, found: Sequence[Exif], within: float) -> ImageColumn:
     given = images.columns.get(GROUP_COLUMN)
     cells = [*given.cells] if given is not None else [""] * len(images)
-    seconds = ImageColumn("", "time", tuple(each.exif_time for each in found)).values
+    # Some images of a camera may not say the offset of its time.
+    seconds = ImageColumn("", "time", tuple(each.exif_time[: len("2024-05-01T10:00:00")] for each in found)).values
     rows = [
         (os.path.dirname(images.paths[row]), found[row].exif_camera, at, row)
         for row, at in enumerate(seconds)

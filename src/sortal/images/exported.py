@@ -51,7 +51,7 @@ class ExportedRow(NamedTuple):
     def values(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the values of columns, then of the user's own, as JSON has them, text in UTF-8."""
         cells = [*((name, getattr(self, name)) for name in names), *self.own.items()]
-        return {utf8(name): _as_json(cell) for name, cell in cells}
+        return {utf8(name): as_json(cell) for name, cell in cells}
 
 
 # Columns of other exports, to which those that say where an image is are added: `image_folder` and `path`.
@@ -66,8 +66,8 @@ READ = (*EXPORTED, "truth", "sorted_as", "image_folder", "source", "content")  #
 # Names of columns in any table of Sortal, and of what other tools take for something else, which no other column has.
 RESERVED_COLUMNS = frozenset(
     {*ExportedRow._fields, *INDEX_COLUMNS, "image", "split", "id", "annotator", "folder", "apart", "doubt", "suggested"}
-    | {"suggested_id", "distance", "next_category", "next_category_id", "next_distance"}
-) - {GROUP_COLUMN, "own"}
+    | {"suggested_id", "distance", "next_category", "next_category_id", "next_distance", "features"}
+) - {GROUP_COLUMN}
 
 
 def utf8(text: str) -> str:
@@ -75,7 +75,8 @@ def utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _as_json(cell: Any) -> Any:
+def as_json(cell: Any) -> Any:
+    """Return a cell as JSON has it: numbers, and text in UTF-8."""
     if isinstance(cell, Decimal):
         return int(cell) if cell == cell.to_integral_value() and abs(cell) < LARGEST_WHOLE else float(cell)
     return utf8(cell) if isinstance(cell, str) else cell

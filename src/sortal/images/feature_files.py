@@ -276,7 +276,8 @@ def _batches(path: str, options: JsonObject) -> Any:
             x = _listed(batch.column(lists[0]), rows) if lists else _side_by_side(batch, features, rows)
             width = width or x.shape[1]
             check_width(rows + 1, x.shape[1], width)
-            cells = {name: parquet_tables.cells_of(batch.column(name)) for name in others}
+            needed = {*meant(others).values()}
+            cells = {name: parquet_tables.cells_of(batch.column(name), shorten=name not in needed) for name in others}
             rows += len(x)
             sent += x.nbytes + sum(
                 len(cell) if isinstance(cell, str) else 8 for each in cells.values() for cell in each

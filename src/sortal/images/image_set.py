@@ -170,8 +170,9 @@ class ImageSet:
         split = np.where(self.validation, "validation", np.where(self.unlabelled, "unlabelled", "labelled"))
         columns = {"file_name": list(self.files), "label": labels, "truth": truth}
         # Not the string type of pandas, which refuses file names that are not UTF-8.
+        frame = pandas.DataFrame(columns, dtype=object).assign(split=split)
         own = {column.name: pandas.Series(column.array()) for column in self.columns.each}
-        return pandas.DataFrame(columns, dtype=object).assign(split=split, **own)
+        return pandas.concat([frame, pandas.DataFrame(own, index=frame.index)], axis=1)
 
     def __repr__(self) -> str:
         return (

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from sortal.config import ExtraColumns
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.images import exported, parquet_tables
-from sortal.images.columns import GROUP_COLUMN, NO_COLUMNS, Columns, unique_names
+from sortal.images.columns import GROUP_COLUMN, NEAR_DUPLICATES, NO_COLUMNS, Columns, unique_names
 from sortal.system import csv_tables
 from sortal.system.regular_files import read_regular
 
@@ -28,6 +28,7 @@ SYNONYMS = {
     "label": ("labels", "class", "classname", "classlabel", "category", "categoryname", "target", "tag", "species"),
 }
 DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # candidates by extension; the header decides
+FOUND_GROUP = re.compile(rf"{NEAR_DUPLICATES} \d+")  # of an export; they are found again
 TABLE_EXTENSIONS = (*DELIMITERS, ".jsonl", ".ndjson", ".parquet")
 
 TableRows: TypeAlias = list[Mapping[str, object]]  # cells by column
@@ -103,8 +104,13 @@ def _cells(path: Path, *, others: bool = False) -> tuple[list[str], TableRows]:
     return _delimited(content, DELIMITERS[kind]) if kind in DELIMITERS else _json_lines(_text(content))
 
 
+def _meaningful(header: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that have a meaning; of a table that Sortal did not export, others may hold anything."""
+    return exported.READ if exported.is_exported(header) else LABEL_COLUMNS
+
+
 def _check_once(header: Sequence[str]) -> None:
-    if twice := sorted(name for name, count in Counter(header).items() if count > 1 and name in exported.READ):
+    if twice := sorted(name for name, count in Counter(header).items() if count > 1 and name in _meaningful(header)):
         raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
 
 
@@ -138,8 +144,11 @@ def _check_columns(header: Sequence[str], extra_columns: str) -> None:
 def _other_columns(header: Sequence[str], rows: TableRows) -> Columns:
     """Return the columns that Sortal gives no meaning; those of an earlier export that it computed are left out."""
     own = {*LABEL_COLUMNS} if not exported.is_exported(header) else {*exported.RESERVED_COLUMNS}
-    names = [name for name in header if name not in own]
-    return Columns.infer(names, ([row.get(name) for row in rows] for name in names), exported.RESERVED_COLUMNS)
+    cells = {name: [row.get(name) for row in rows] for name in header if name not in own}
+    if exported.is_exported(header) and GROUP_COLUMN in cells:
+        given = [None if FOUND_GROUP.fullmatch(str(cell)) else cell for cell in cells[GROUP_COLUMN]]
+        cells = {**cells, GROUP_COLUMN: given} if any(given) else {k: v for k, v in cells.items() if k != GROUP_COLUMN}
+    return Columns.infer([*cells], cells.values(), exported.RESERVED_COLUMNS)
 
 
 def _meant(header: Sequence[str], missing: Sequence[str]) -> str:
@@ -189,7 +198,7 @@ def _delimited(content: bytes, delimiters: str) -> tuple[list[str], TableRows]:
     # Delimiters at the end of every line make columns without a name and without a cell.
     filled = [at for at, name in enumerate(names) if name or any(row[at] for row in rows)]
     for at, name in enumerate(names):
-        longest = max((len(row[at]) for row in rows), default=0) if name in exported.READ else 0
+        longest = max((len(row[at]) for row in rows), default=0) if name in _meaningful(names) else 0
         if longest > parquet_tables.LONGEST_CELL:
             raise InputError(f"has a {name} of {longest:,} characters; {parquet_tables.LONGEST_CELL:,} are allowed.")
     names = unique_names([names[at] for at in filled])
@@ -198,7 +207,7 @@ def _delimited(content: bytes, delimiters: str) -> tuple[list[str], TableRows]:
 
 def _json_lines(text: str) -> tuple[list[str], TableRows]:
     rows: TableRows = []
-    header: dict[str, None] = {}
+    header, lines = dict[str, None](), list[int]()
     for number, line in enumerate(text.split("\n"), start=1):  # JSON strings may contain other line separators
         if not line.strip():
             continue
@@ -210,12 +219,14 @@ def _json_lines(text: str) -> tuple[list[str], TableRows]:
             raise InputError(f"has invalid JSON in line {number:,}: {error}.") from None
         if not isinstance(row, dict):
             raise InputError(f"must have one JSON object per line, got {line[:40]!r} in line {number:,}.")
-        for column in exported.READ:
-            if isinstance(row.get(column), dict | list | bool):
-                wrong = f"got {quoted(row[column], 100)} in line {number:,}"
-                raise InputError(f"must have text or a number as {column}, {wrong}.")
         header |= dict.fromkeys(row)
         rows.append(row)
+        lines.append(number)
+    for column in _meaningful([*header]):
+        for number, row in zip(lines, rows, strict=True):
+            if isinstance(cell := row.get(column), dict | list | bool):
+                wrong = f"got {quoted(cell, 100)} in line {number:,}"
+                raise InputError(f"must have text or a number as {column}, {wrong}.")
     return list(header), rows
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from sortal.errors import InputError, listing
 from sortal.images.columns import unique_names
+from sortal.images.exported import is_exported
 from sortal.system.regular_files import open_regular
 from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
@@ -31,7 +32,8 @@ def read(
     """Return the names of all columns of a Parquet file, and those that are known as rows of texts and numbers.
 
     The needed columns must hold such; others that do not are left out. With `others`, unknown columns are there, too,
-    also those of times and truth values; repeated ones get numbers. Errors lack their subject, the table.
+    also those of times and truth values; repeated ones get numbers, and long texts are shortened. Only in a table that
+    Sortal exported are more columns known than `file_name` and the needed ones. Errors lack their subject, the table.
     """
     if find_spec("pyarrow") is None:
         raise InputError("needs pyarrow: pip install 'sortal[parquet]', or save it as CSV.")
@@ -78,23 +80,25 @@ def _batches(path: str, options: JsonObject) -> Any:
         size = os.fstat(opened.fileno()).st_size
         file = parquet.ParquetFile(opened, pre_buffer=False)
         header: list[str] = list(file.schema_arrow.names)
-        wanted = _readable(file.schema_arrow, options)
+        known = {*options["known"]} if is_exported(header) else {"file_name", *options["needed"]}
+        wanted = _readable(file.schema_arrow, known, options)
         check_claim(file.metadata.num_rows, 0, size)
         rows = text = 0
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False) if wanted else ():
             rows += batch.num_rows
             check_claim(rows, text + batch.nbytes, size)
-            columns = [cells_of(column) for column in batch.columns]
+            named = zip(batch.schema.names, batch.columns, strict=True)
+            columns = [cells_of(column, shorten=name not in known) for name, column in named]
             text += sum(len(cell) if isinstance(cell, str) else 8 for cells in columns for cell in cells)
             check_claim(rows, text, size)
             yield {"names": batch.schema.names, "columns": columns}
     return unique_names([name for name in header if name in wanted]) if options["others"] else header
 
 
-def _readable(schema: Any, options: JsonObject) -> list[str]:
+def _readable(schema: Any, known: Collection[str], options: JsonObject) -> list[str]:
     """Return the columns to read, those of values. Nested ones may hold anything, however often."""
-    wanted = [field for field in schema if field.name in options["known"]]
-    others = [field for field in schema if field.name not in options["known"]] if options["others"] else []
+    wanted = [field for field in schema if field.name in known]
+    others = [field for field in schema if field.name not in known] if options["others"] else []
     names = [field.name for field in wanted]
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
@@ -124,17 +128,22 @@ def is_value(kind: Any) -> bool:
     return is_plain(kind) or types.is_boolean(kind) or (types.is_temporal(kind) and not types.is_interval(kind))
 
 
-def cells_of(column: Any) -> Sequence[object]:
-    """Return the cells of a batch as JSON has them; a text that many cells share is not copied."""
+def cells_of(column: Any, *, shorten: bool = False) -> Sequence[object]:
+    """Return the cells of a batch as JSON has them; a text that many cells share is not copied.
+
+    Texts that are too long are refused, or shortened.
+    """
     from pyarrow import int64, string, types
 
     if types.is_dictionary(column.type):
-        values, indices = cells_of(column.dictionary), column.indices.to_pylist()
+        values, indices = cells_of(column.dictionary, shorten=shorten), column.indices.to_pylist()
         return [None if at is None else values[at] for at in indices]
     if types.is_temporal(column.type):
         column = column.cast(string()) if not types.is_duration(column.type) else column.cast(int64())
     cells: list[object] = column.to_pylist()
     if any(isinstance(cell, str) and len(cell) > LONGEST_CELL for cell in cells):
+        if shorten:
+            return [cell[:LONGEST_CELL] if isinstance(cell, str) else cell for cell in cells]
         raise InputError(f"has a cell with more than {LONGEST_CELL:,} characters. Shorten it.")
     if types.is_decimal(column.type):
         return [None if cell is None else str(cell) for cell in cells]

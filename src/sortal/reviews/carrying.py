@@ -87,6 +87,7 @@ class EarlierReview:
             truth=truth,
             paths=images.paths,
             pixels=images.pixels,
+            features=images.features,
             validation=images.validation,
             ignored=images.ignored,
             columns=images.columns,

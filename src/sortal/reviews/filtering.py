@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.images.columns import Columns, ImageColumn, is_missing
+from sortal.images.columns import THOUSANDS, Columns, ImageColumn, is_missing
 from sortal.runs.confidence import Ints
 from sortal.runs.run import Assignments
 from sortal.system.text import readable
@@ -19,6 +19,8 @@ MOST_STACKED = 60  # images of a group that are shown beside one of them
 LONGEST_FILTER = 200  # characters
 BETWEEN = re.compile(r"(.*?)\.\.(.*)")
 COMPARED = re.compile(r"(<=|>=|<|>|=)(.*)")
+YEAR = re.compile(r"\d{4}", re.ASCII)
+DAY = 86400  # seconds
 
 
 def described(columns: Columns) -> list[dict[str, Any]]:
@@ -78,21 +80,33 @@ def _bounds(column: ImageColumn, text: str) -> tuple[float, float] | None:
     if column.kind not in ("number", "time"):
         return None
 
-    def value(part: str) -> float | None:
-        [found] = ImageColumn.infer("", [part]).values if part.strip() else [None]
-        return found
-
     if between := BETWEEN.fullmatch(text):
-        low, high = value(between[1]), value(between[2])
-        fits = (low is not None or not between[1].strip()) and (high is not None or not between[2].strip())
-        return (-np.inf if low is None else low, np.inf if high is None else high) if fits else None
+        low, high = (_span(column, part) if part.strip() else (-np.inf, np.inf) for part in between.groups())
+        return (low[0], high[1]) if low is not None and high is not None else None
     compared = COMPARED.fullmatch(text)
-    if compared is None or (limit := value(compared[2])) is None:
+    if compared is None or (limit := _span(column, compared[2])) is None:
         return None
-    below, above = np.nextafter(limit, -np.inf), np.nextafter(limit, np.inf)
-    return {"<": (-np.inf, below), "<=": (-np.inf, limit), ">": (above, np.inf), ">=": (limit, np.inf)}.get(
-        compared[1], (limit, limit)
+    first, last = limit
+    below, above = float(np.nextafter(first, -np.inf)), float(np.nextafter(last, np.inf))
+    return {"<": (-np.inf, below), "<=": (-np.inf, last), ">": (above, np.inf), ">=": (first, np.inf)}.get(
+        compared[1], limit
     )
+
+
+def _span(column: ImageColumn, text: str) -> tuple[float, float] | None:
+    """Return the first and the last value that a text means in a column of its kind: a day or a year has many."""
+    text = text.strip()
+    if column.kind == "number":
+        text = text.replace(",", "") if THOUSANDS.fullmatch(text) else text
+    elif YEAR.fullmatch(text):
+        first, after = (ImageColumn("", "time", (f"{year:04}-01-01",)).values[0] for year in (int(text), int(text) + 1))
+        return None if first is None or after is None else (first, float(np.nextafter(after, -np.inf)))
+    found = ImageColumn.infer("", [text])
+    [value] = found.values
+    if value is None or found.kind != column.kind:
+        return None
+    whole_day = column.kind == "time" and len(found.cells[0].strip()) == len("2024-05-01")
+    return value, float(np.nextafter(value + DAY, -np.inf)) if whole_day else value
 
 
 def coloured(column: ImageColumn, rows: Ints) -> dict[str, Any]:

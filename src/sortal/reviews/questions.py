@@ -91,7 +91,8 @@ class Guide:
     _mixed: dict[int, tuple[bytes, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._units = self.run.assignments.together().of
+        # Of a site, another image tells something else.
+        self._units = self.run.assignments.together(groups=self.run.facts.groups_hold != "several").of
 
     def questions(self, review: Review, sure: Floats) -> list[Question]:
         """Return all questions, the most worthwhile first."""
@@ -133,7 +134,7 @@ class Guide:
     def sample(self, review: Review) -> list[int]:
         """Draw images that were accepted unseen, for an audit: always the same ones until something changes.
 
-        Images of one group are right or wrong together, more or less, so at most one of a group is drawn.
+        Images of a group of one class are right or wrong together, more or less, so at most one of it is drawn.
         """
         found, unseen = list[int](), self._there(np.flatnonzero(review.unseen))
         by_category = sorted(rows_by(review.category[unseen]).items(), key=lambda item: (-len(item[1]), item[0]))

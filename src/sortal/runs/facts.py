@@ -4,7 +4,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from sortal.config import Discovery, Interpolation, Precision, Reading, Recipe
+from sortal.config import Discovery, GroupsHold, Interpolation, Precision, Reading, Recipe
 from sortal.metrics import Accuracy
 from sortal.system.text import plural
 
@@ -84,6 +84,7 @@ class RunFacts:
     features: str | None = None  # the file of feature vectors that were sorted; "" for an array, None for images
     labels: str | None = None  # the table of labels, if one was given
     reading: Reading = Reading()
+    groups_hold: GroupsHold | None = None  # what groups that were given hold, one class or several; None without any
     settings: Discovery
     recipe: Recipe
     command: str

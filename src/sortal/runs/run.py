@@ -66,10 +66,11 @@ class Assignments:
     suggested_id: NDArray[np.int64]  # (n,) the category that these have; −1 where none is suggested
     columns: Columns = NO_COLUMNS  # what else the user's table says of the images
 
-    def together(self) -> Moments:
-        """Return which images belong together: copies, those of the same moment, and those of a given group."""
+    def together(self, *, groups: bool = True) -> Moments:
+        """Return which images belong together: copies, those of the same moment, and those of given `groups`."""
         copies = Moments.grouped(np.unique(np.array(self.contents), return_inverse=True)[1])
-        return copies.joined(Moments.grouped(self.group)).joined(Moments.grouped(self.columns.groups(len(self))))
+        found = copies.joined(Moments.grouped(self.group))
+        return found.joined(Moments.grouped(self.columns.groups(len(self)))) if groups else found
 
     @property
     def seen(self) -> NDArray[np.bool_]:

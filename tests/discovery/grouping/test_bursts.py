@@ -20,6 +20,7 @@ from sortal.discovery.grouping.bursts import (
     describe_bursts,
     groups_of_one_class,
     structure,
+    what_groups_hold,
 )
 from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet, image_set
@@ -104,14 +105,21 @@ def test_alignment_finds_a_shift_and_a_scale() -> None:
 
 def test_bursts_are_counted_in_words() -> None:
     alike, images = Moments.grouped(np.array([0, 0, 1, 2, 2, 2])), in_groups("", "", "", "", "", "")
-    assert describe_bursts(alike, images) == (
+    assert describe_bursts(alike, images, "auto") == (
         "5 images are near-duplicates of others (2 groups); each group counts once."
     )
     given = in_groups("a", "a", "b", "b", "b", "")
-    assert describe_bursts(Moments.grouped(given.groups).joined(alike), given) == (
-        "2 groups of images given; each group counts once."
+    joined = Moments.grouped(given.groups).joined(alike)
+    assert describe_bursts(joined, given, "one") == "2 groups of images given; each group counts once."
+    assert describe_bursts(joined, given, "auto") == (
+        "2 groups of images given; each group counts once. "
+        "No group has two labels, so each is assumed to be of one class."
     )
-    assert describe_bursts(alike, given) == (
+    torn = in_groups("a", "a", "b", "b", "b", "", labels=["x", "x", "x", "y", None, None])
+    assert describe_bursts(groups_of_one_class(torn, "one"), torn, "one") == (
+        "2 groups of images given; each group counts once. 1 group has different labels: every image of it counts."
+    )
+    assert describe_bursts(alike, given, "several") == (
         "2 groups of images given, which stay together, but every image counts. "
         "5 images in 2 groups of near-duplicates count once."
     )
@@ -132,6 +140,18 @@ def test_given_groups_hold_one_class_unless_labels_differ() -> None:
     assert groups_of_one_class(same, "several").of.tolist() == [*range(6)]
     assert groups_of_one_class(torn, "auto").of.tolist() == [*range(6)]
     assert groups_of_one_class(torn, "one").of.tolist() == [0, 1, 2, 2, 3, 4]
+
+
+def test_one_wrong_label_does_not_change_what_groups_hold() -> None:
+    names = [f"{number // 2}" for number in range(40)]
+    labels = [*("x", "y"), *["z"] * 38]
+    images = in_groups(*names, labels=labels)
+    assert what_groups_hold(images, "auto") == "one"
+    assert groups_of_one_class(images, "auto").sizes.tolist() == [1, 1, *[2] * 19]  # only the torn one is split
+    more = in_groups(*names, labels=["x", "y"] * 3 + ["z"] * 34)
+    assert what_groups_hold(more, "auto") == "several"
+    assert what_groups_hold(more, "one") == "one"
+    assert what_groups_hold(in_groups("", ""), "one") is None
 
 
 def test_a_burst_is_sorted_as_one_image_and_keeps_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

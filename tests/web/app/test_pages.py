@@ -206,6 +206,22 @@ def test_a_group_is_a_stack_and_columns_filter_and_colour(tmp_path: Path, opened
     assert (load_run(run.folder).assignments.reviewed[rows[:3]] == ReviewState.CONFIRMED).all()
 
 
+def test_a_page_is_confirmed_but_for_labelled_images_of_its_stacks(tmp_path: Path, opened: Open) -> None:
+    run = saved_run(tmp_path / "run", images=120, categories=10)
+    a = run.assignments
+    rows, group = np.flatnonzero(a.category_id == 0), a.group.copy()
+    labelled = np.array([a.labels[row] is not None for row in rows])
+    group[rows] = group[rows[0]]
+    save_run(replace(run, assignments=replace(a, group=group)))
+    with serving(session_of(load_run(run.folder, raw=True))) as client:
+        page = opened(client, "/category/0")
+        page.wait_for_selector(".cell img")
+        assert page.locator(".cell").count() == 1
+        page.get_by_role("button", name="Confirm page").click()
+        says(page, f"Confirmed {(~labelled).sum()} images")
+    assert 0 < labelled.sum() < len(rows)
+
+
 def test_tabs_see_each_other_and_a_late_decision_changes_nothing(run: Run, client: Client, opened: Open) -> None:
     one, two = opened(client, "/category/4"), opened(client, "/category/5")
     one.wait_for_selector(".cell img")

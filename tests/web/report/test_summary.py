@@ -29,6 +29,7 @@ def test_images_of_one_moment_are_known_to_the_page_and_fit_nowhere_once() -> No
     group, apart = np.array([0, 1, 0, 2, 3, 2, 0, 4]), np.array([0, 0, 0, 4.0, 3.0, 5.0, 0, 0])
     run = replace(run, assignments=replace(run.assignments, status=status, group=group, apart=apart))
     assert summary.images(run, [2, 1, 6, 5, 0, 3])["moment"] == {2: 0, 4: 0, 5: 3}
+    assert summary.images(run, [2, 1, 3])["stack"] == {0: 3, 2: 2}  # even if the others are not on the page
     assert summary.farthest(run) == [5, 4]
 
 

@@ -36,6 +36,7 @@ USUAL_PAIRS = 400  # random pairs, whose median correlation is the usual one
 MOST_IN_BURST, FEWEST_IN_BURST, LARGEST_SHARE = 20, 3, 0.1  # images, by the share of all images between these bounds
 MOST_GREY = 500_000  # images up to which they are compared; of more, only copies share a moment
 PAIRS_AT_ONCE = 64
+MOST_TORN = 0.1  # share of groups with several labels whose labels differ by mistake, if groups are of one class
 
 
 def find_moments(job: Job, images: ImageSet, store: PixelStore, runtime: Runtime) -> Moments:
@@ -54,30 +55,50 @@ def find_moments(job: Job, images: ImageSet, store: PixelStore, runtime: Runtime
     return found if enough else single
 
 
+def what_groups_hold(images: ImageSet, hold: GroupsHold) -> GroupsHold | None:
+    """Return what the user has said that given groups hold, or else what labels tell; None without groups.
+
+    They hold one class unless the labels of more than a few differ.
+    """
+    given = Moments.grouped(images.groups)
+    if hold != "auto" or not given.any_burst:
+        return hold if given.any_burst else None
+    torn = int(given.torn(images.labels).sum())
+    return "several" if torn > MOST_TORN * _with_labels(given, images) else "one"
+
+
+def _with_labels(given: Moments, images: ImageSet) -> int:
+    """Count the groups of which several images are labelled."""
+    return int((np.bincount(given.of[images.labelled], minlength=len(given)) > 1).sum())
+
+
 def groups_of_one_class(images: ImageSet, hold: GroupsHold) -> Moments:
     """Return the given groups, if their images are of one class; otherwise, each image is its own.
 
-    Unless the user has said which, groups hold several classes if the labels of any differ. Where the user has said
-    that they are of one class, a group with different labels is split.
+    A group with different labels is split.
     """
-    given = Moments.grouped(images.groups)
-    if hold == "several" or (hold == "auto" and given.torn(images.labels).any()):
+    if what_groups_hold(images, hold) != "one":
         return Moments.single(len(images))
-    return given.split_where(images.labels)
+    return Moments.grouped(images.groups).split_where(images.labels)
 
 
-def describe_bursts(moments: Moments, images: ImageSet) -> str:
-    """Say how many images are not the only one of their moment, and how many groups were given."""
+def describe_bursts(moments: Moments, images: ImageSet, hold: GroupsHold) -> str:
+    """Say how many images are not the only one of their moment, how many groups were given, and what they hold."""
     bursts, given = moments.sizes[moments.sizes > 1], Moments.grouped(images.groups)
     groups = plural(len(bursts), "group")
     if not given.any_burst:
         images_of = plural(int(bursts.sum()), "image is a near-duplicate", "images are near-duplicates")
         return f"{images_of} of others ({groups}); each group counts once."
     count = int((given.sizes > 1).sum())
-    several = plural(count, "group")
-    if len(np.unique(given.of * len(moments) + moments.of)) == len(given):  # each group is within a moment
-        joined = f", {groups} with near-duplicates" * (count != len(bursts))
-        return f"{several} of images given{joined}; each group counts once."
+    several, torn = plural(count, "group"), given.torn(images.labels)
+    whole = ~torn[given.of]
+    within = len(np.unique((given.of * len(moments) + moments.of)[whole])) == int((~torn).sum())  # a moment
+    if within and what_groups_hold(images, hold) == "one":
+        joined = f", {groups} with near-duplicates" * (count - int(torn.sum()) != len(bursts))
+        split = f" {plural(int(torn.sum()), 'group has', 'groups have')} different labels: every image of it counts."
+        assumed = " No group has two labels, so each is assumed to be of one class."
+        text = f"{several} of images given{joined}; each group counts once."
+        return text + split * bool(torn.any()) + assumed * (hold == "auto" and not _with_labels(given, images))
     once = f" {plural(int(bursts.sum()), 'image')} in {groups} of near-duplicates count once." * bool(len(bursts))
     return f"{several} of images given, which stay together, but every image counts.{once}"
 

@@ -167,7 +167,7 @@ def date(iso: str) -> str:
 def images(run: Run, rows: list[int], absolute_paths: bool = False) -> dict[str, Any]:
     """Return the columns of these rows for the page's scripts."""
     a, names = run.assignments, run.assignments.files if absolute_paths else shared_names(run)
-    named = group_names(a)
+    named = group_names(run, absolute_paths)
     return {
         "file": [readable(names[row]) for row in rows],
         "category": rows_of(run.categories, a.category_id[rows]).tolist(),
@@ -178,6 +178,7 @@ def images(run: Run, rows: list[int], absolute_paths: bool = False) -> dict[str,
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
         "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
         "moment": _moments(run, rows),
+        "stack": {at: size for at, size in enumerate(np.bincount(a.group)[a.group[rows]].tolist()) if size > 1},
         "group": {at: readable(name) for at, name in enumerate(named[row] for row in rows) if name},
         "suggested": {at: number for at, number in enumerate(_suggested(run, rows)) if number >= 0},
         "source": a.folders[rows].tolist(),

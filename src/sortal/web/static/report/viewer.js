@@ -57,7 +57,8 @@ const cellsOf = (image) =>
 const stackOf = new Map(); // images of a moment on this page, by the first
 images.file.forEach((_, image) => {
   const first = images.moment[image] ?? image;
-  stackOf.set(first, [...(stackOf.get(first) ?? []), image]);
+  if (!stackOf.has(first)) stackOf.set(first, []);
+  stackOf.get(first).push(image);
 });
 const stackWith = (image) => stackOf.get(images.moment[image] ?? image);
 
@@ -65,8 +66,9 @@ const stackWith = (image) => stackOf.get(images.moment[image] ?? image);
 function thumbnail(image, list, caption = lastPart(images.file[image])) {
   const status = images.status[image];
   const details = describe(image).map(([name, value]) => `${name}: ${value}`).join("\n");
-  const size = stackWith(image).length;
-  const stack = size > 1 && make("span", { className: "stack", textContent: `×${size}`, title: STACKED });
+  const [there, size] = [stackWith(image).length, images.stack[image] ?? 1];
+  const told = there < size ? `${STACKED}: ${thousands(there)} of ${thousands(size)} are on this page` : STACKED;
+  const stack = size > 1 && make("span", { className: "stack", textContent: `×${size}`, title: told });
   const cross = { className: "wrong", textContent: "✕", title: "Belongs to a different class" };
   return button(
     frame(image),

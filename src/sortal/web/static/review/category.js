@@ -48,9 +48,10 @@ function actionsOf(id, grid, other) {
   return {
     confirm: needsChoice(() => act({ do: "accept", rows: chosen() })),
     confirmPage: async () => {
-      const labelled = (row) => grid.data.labelled[grid.indexOf.get(row)];
-      const open = (row) => !grid.chosen.has(row) && !labelled(row) && grid.canChoose(row);
-      const rows = unstacked(grid.data, grid.rowsInView().filter(open));
+      const { labelledRows, labelled } = grid.data; // the former of all images of stacks
+      const hasLabel = (row) => labelledRows?.has(row) ?? labelled[grid.indexOf.get(row)];
+      const open = (row) => !grid.chosen.has(row) && grid.canChoose(row);
+      const rows = unstacked(grid.data, grid.rowsInView().filter(open)).filter((row) => !hasLabel(row));
       if (rows.length) await decide({ do: "accept", rows }, grid.data.version);
     },
     confirmAll: async () => {

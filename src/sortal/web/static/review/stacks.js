@@ -22,7 +22,8 @@ export function stacked(data) {
   const columns = Object.entries(data).map(([name, column]) => {
     return [name, Array.isArray(column) ? kept.map((index) => column[index]) : column];
   });
-  return { ...Object.fromEntries(columns), stacks };
+  const labelledRows = new Set(data.rows.filter((_, index) => data.labelled[index]));
+  return { ...Object.fromEntries(columns), stacks, labelledRows };
 }
 
 /** All rows that these stand for. */
