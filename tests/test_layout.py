@@ -21,6 +21,7 @@ TORCH = (
     "sortal.cli.app",
     "sortal.cli.benchmark",
     "sortal.cli.discover",
+    "sortal.cli.images",  # features
     "sortal.cli.predict",
     "sortal.cli.runs",
     "sortal.research.benchmark.bounds",

@@ -44,8 +44,8 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
     own = {"json", "dry_run", "runtime", "device", "workers", "command", "folder", "formats", "images", "run", "name"}
     words = {"methods": "method", "names": "preset", "presets": "preset"}  # other names on the command line
     of_library: list[tuple[Callable[..., Any], list[Callable[..., Any]], set[str]]] = [
-        (FUNCTIONS["discover"], [pipeline.discover], {"settings", "reading", "yes", "progress", "track"}),
-        (FUNCTIONS["predict"], [prediction.predict], {"csv", "force", "progress"}),
+        (FUNCTIONS["discover"], [pipeline.discover], {"settings", "reading", "yes", "progress", "track", "files"}),
+        (FUNCTIONS["predict"], [prediction.predict], {"csv", "force", "progress", "files"}),
         (FUNCTIONS["export"], [export], set()),
         (FUNCTIONS["figures"], [figures.draw], set()),
         (FUNCTIONS["demo"], [demo.run], set()),

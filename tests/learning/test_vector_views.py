@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sortal.images.store.vectors import Vectors, unit_rows
+from sortal.images.store.vector_rows import Vectors, unit_rows
 from sortal.learning import vector_views as module
 from sortal.learning.vector_views import vector_views
 

@@ -16,7 +16,7 @@ from sortal.cli.options import (
     CountOption,
     Device,
     DryRun,
-    Features,
+    FeaturesOption,
     Flag,
     Flat,
     Json,
@@ -61,7 +61,7 @@ Examples:
   sortal demo --labelled 0.1   with fewer labels
   sortal demo --json           the result as JSON
 """
-IMAGES_HELP = "A folder of images, or several."
+SORTED_FOLDERS_HELP = "A folder of images, or several."
 RUN_FOLDER_HELP = "Folder of the run; IMAGES-run in the current folder by default."
 FORCE_HELP = "Overwrite the run in the folder and take nothing from it, or write into a folder that is not empty."
 CONFIG_HELP = "Settings that are not given here: the run.json of a run, which repeats it, or a TOML file."
@@ -72,9 +72,9 @@ _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first e
 
 
 def discover(
-    images: Annotated[list[Path] | None, Parameter(help=IMAGES_HELP, negative="")] = None,
+    images: Annotated[list[Path] | None, Parameter(help=SORTED_FOLDERS_HELP, negative="")] = None,
     *,
-    features: Features = None,
+    features: FeaturesOption = None,
     labels: TableOption = None,
     out: Annotated[Path | None, Parameter(help=RUN_FOLDER_HELP)] = None,
     config: Annotated[Path | None, Parameter(help=CONFIG_HELP)] = None,

@@ -18,7 +18,7 @@ FEATURES_HELP = (
     "Feature vectors to sort instead of images: Parquet, CSV, .npz, .npy or safetensors. IMAGES is then the folder of "
     "their pictures, if there are any; by default that of the file."
 )
-Features = Annotated[Path | None, Parameter(help=FEATURES_HELP)]
+FeaturesOption = Annotated[Path | None, Parameter(help=FEATURES_HELP)]
 COLUMNS_HELP = (
     "A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth."
 )
@@ -82,7 +82,9 @@ def source_of(images: Sequence[Path]) -> Path | Sequence[Path]:
 def source_or_pictures(images: Sequence[Path] | None, features: Path | None) -> Path | Sequence[Path] | None:
     """Return the folders of images; beside features, the one folder of their pictures, or None."""
     if features is None and not images:
-        raise InputError("IMAGES is required: a folder of images; or --features, a file of feature vectors.")
+        command = " ".join(words.get()[:1])
+        needed = "IMAGES, a folder of images, or several; or --features, a file of feature vectors"
+        raise InputError(f"sortal {command} needs {needed}. See sortal {command} --help.")
     if features is not None and images and len(images) > 1:
         raise InputError("Beside --features, IMAGES must be the one folder of their pictures.")
     return source_of(images) if images else None

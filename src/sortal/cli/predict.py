@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, DryRun, Features, Flag, Json, RunFolder, Workers, source_or_pictures
+from sortal.cli.options import Device, DryRun, FeaturesOption, Flag, Json, RunFolder, Workers, source_or_pictures
 from sortal.config import load_named_backbone
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
@@ -37,7 +37,7 @@ UPDATE_HELP = (
     "Add the images to the run: categories keep their ids, their centres move, and images far from all of them are "
     "grouped into candidates for new categories."
 )
-IMAGES_HELP = "A folder of images, or several; searched recursively."
+PREDICTED_FOLDERS_HELP = "A folder of images, or several; searched recursively."
 CSV_HELP = "File to write the table to, a row per image; - is standard output."
 MAX_PIXELS_HELP = "Leave out images with more pixels; as in the run by default."
 OWN_BACKBONE_HELP = "The backbone of the run, if it is your own, FILE.py:NAME: code is loaded only where you name it."
@@ -47,9 +47,9 @@ STDOUT = Path("-")
 
 def predict(
     run: RunFolder,
-    images: Annotated[list[Path] | None, Parameter(help=IMAGES_HELP, negative="")] = None,
+    images: Annotated[list[Path] | None, Parameter(help=PREDICTED_FOLDERS_HELP, negative="")] = None,
     *,
-    features: Features = None,
+    features: FeaturesOption = None,
     csv: Annotated[Path | None, Parameter(allow_leading_hyphen=True, help=CSV_HELP)] = None,
     update: Annotated[Flag, Parameter(help=UPDATE_HELP)] = False,
     max_pixels: Annotated[int | None, Parameter(help=MAX_PIXELS_HELP)] = None,

@@ -29,7 +29,7 @@ from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.reading import PerImage
 from sortal.images.store.pixel_store import PixelStore
-from sortal.images.store.vectors import unit_rows
+from sortal.images.store.vector_rows import unit_rows
 from sortal.images.vector_sets import feature_notes, features_in_memory
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone

@@ -22,7 +22,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pictures import store_pictures
 from sortal.images.store.pixel_store import PixelStore
-from sortal.images.store.vectors import digests_of
+from sortal.images.store.vector_rows import digests_of
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once

@@ -32,7 +32,7 @@ from sortal.images.review_states import SETTLED, ReviewState
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pictures import store_pictures
 from sortal.images.store.pixel_store import PixelStore
-from sortal.images.store.vectors import digests_of
+from sortal.images.store.vector_rows import digests_of
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.checkpoint import content_order, run_key
 from sortal.learning.features import extract

@@ -28,7 +28,7 @@ from sortal.images.store.index import Index, Stamp, stamp_of
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pictures import store_pictures
 from sortal.images.store.pixel_store import PixelStore, open_store
-from sortal.images.store.vectors import digests_of
+from sortal.images.store.vector_rows import digests_of
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache, extract
 from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sortal.errors import InputError, listing
 from sortal.images import exported, parquet_tables
 from sortal.images.columns import NO_COLUMNS, Columns
-from sortal.images.store.vectors import Matrix
+from sortal.images.store.vector_rows import VectorMatrix
 from sortal.system import csv_tables
 from sortal.system.regular_files import open_regular, read_regular
 from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
@@ -44,7 +44,7 @@ MOST_ROWS_AT_ONCE = 512
 class FeatureRows:
     """The rows of a file: features (n, d), and what else it says of each, None where it does not."""
 
-    features: Matrix
+    features: VectorMatrix
     file_name: Sequence[object] | None = None
     label: Sequence[object] | None = None
     truth: Sequence[object] | None = None
@@ -70,7 +70,7 @@ def read_feature_file(path: Path) -> FeatureRows:
 # Errors below lack their subject.
 
 
-def as_matrix(x: object, what: str = "") -> Matrix:
+def as_matrix(x: object, what: str = "") -> VectorMatrix:
     """Return an array of numbers as float32 (n, d)."""
     try:
         found = np.asarray(x)
@@ -128,7 +128,7 @@ def meant(header: Collection[str]) -> dict[str, str]:
     return {name: own for name, own in called.items() if own is not None}
 
 
-def _rows(features: Matrix, columns: Mapping[str, Sequence[object]]) -> FeatureRows:
+def _rows(features: VectorMatrix, columns: Mapping[str, Sequence[object]]) -> FeatureRows:
     """Return rows of features and of the columns beside them; those that Sortal has exported are not kept."""
     known = meant(columns)
     left_out = {*known.values(), *(exported.RESERVED_COLUMNS if {*EXPORTED_EMBEDDINGS} <= {*columns} else ())}
@@ -176,7 +176,7 @@ def _delimited(path: Path) -> FeatureRows:
     return _rows(_numbers(rows), {name: [*map(csv_tables.unescape_cell, cells)] for name, cells in others.items()})
 
 
-def _numbers(rows: Sequence[Sequence[str]]) -> Matrix:
+def _numbers(rows: Sequence[Sequence[str]]) -> VectorMatrix:
     """Return rows of text as numbers; the first that cannot be is named."""
     if not rows:
         raise InputError("must have at least one row, got none.")
@@ -274,7 +274,7 @@ def _batches(path: str, options: JsonObject) -> Any:
     return width
 
 
-def _listed(column: Any, before: int) -> Matrix:
+def _listed(column: Any, before: int) -> VectorMatrix:
     """Return the lists of a batch, after so many rows, as (rows, width)."""
     from pyarrow import types
 
@@ -289,11 +289,11 @@ def _listed(column: Any, before: int) -> Matrix:
     if not (types.is_integer(values.type) or types.is_floating(values.type)):
         raise InputError(f"must have numbers as features, got {values.type} in row {before + 1:,}.")
     check_width(before + 1, int(lengths[0]), int(lengths[0]))
-    found: Matrix = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(lengths), -1)
+    found: VectorMatrix = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(lengths), -1)
     return found
 
 
-def _side_by_side(batch: Any, names: Sequence[str], before: int) -> Matrix:
+def _side_by_side(batch: Any, names: Sequence[str], before: int) -> VectorMatrix:
     check_width(before + 1, len(names), len(names))
     columns = [batch.column(name).to_numpy(zero_copy_only=False).astype(np.float32) for name in names]
     return np.stack(columns, axis=1)

@@ -15,7 +15,7 @@ from sortal.images.columns import NO_COLUMNS
 from sortal.images.feature_files import FeatureRows, as_matrix, read_feature_file
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.reading import PerImage, check_once, label_column, settled
-from sortal.images.store.vectors import Matrix, digests_of
+from sortal.images.store.vector_rows import VectorMatrix, digests_of
 from sortal.system.text import plural
 
 UNIT_TOLERANCE = 1e-2  # by which the length of a vector may differ from 1 and still count as normalised
@@ -101,7 +101,7 @@ def _classes(column: Sequence[object] | None, what: str, reading: Reading) -> li
         raise InputError(f"{what}: {error.message}", *error.remedies) from None
 
 
-def _check_numbers(x: Matrix, files: Sequence[str], what: str) -> None:
+def _check_numbers(x: VectorMatrix, files: Sequence[str], what: str) -> None:
     """Refuse vectors that have no direction, and name their rows."""
     wrong = (
         (~np.isfinite(x).all(axis=1), "must be finite", "NaN or infinity"),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from sortal.images.store.vectors import Matrix, Vectors
+from sortal.images.store.vector_rows import VectorMatrix, Vectors
 from sortal.learning.views import Keys, RowNumbers, uniform_draws
 
 MIXED = 0.5  # share of a neighbour in a view, at most
@@ -19,9 +19,9 @@ DROPPED = 0.1  # share of the dimensions in which a view is like the mean
 DRAWN = 2**20  # normal numbers, of which a view takes a stretch
 
 
-def vector_views(vectors: Vectors, rows: RowNumbers, states: Keys | None) -> Matrix:
+def vector_views(vectors: Vectors, rows: RowNumbers, states: Keys | None) -> VectorMatrix:
     """Return a view (b, d) of each of these rows (b,); without states, the rows as they are."""
-    x: Matrix = vectors.rows[rows]
+    x: VectorMatrix = vectors.rows[rows]
     if states is None:
         return x
     draws, width = uniform_draws(states, 4), x.shape[1]
@@ -32,7 +32,7 @@ def vector_views(vectors: Vectors, rows: RowNumbers, states: Keys | None) -> Mat
     starts = (draws[:, 2:] * np.float32(DRAWN)).astype(np.int64)
     blurred = x + NOISE * vectors.deviations * stretches[starts[:, 0]]
     dropped = np.abs(stretches[starts[:, 1]]) < _threshold()
-    view: Matrix = np.where(dropped, vectors.means, blurred).astype(np.float32)
+    view: VectorMatrix = np.where(dropped, vectors.means, blurred).astype(np.float32)
     return view
 
 

@@ -12,12 +12,10 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, Team, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
-from sortal.images.store.vectors import Vectors, unit_rows
+from sortal.images.store.vector_rows import Vectors, unit_rows
 from sortal.system.progress import Runtime
 
-SIDE, FRAME = 48, 2  # pixels of the tile, and of the frame around it
-TILE = np.full((SIDE, SIDE, 3), 214, dtype=np.uint8)  # in place of a picture
-TILE[FRAME:-FRAME, FRAME:-FRAME] = 228
+NEUTRAL_TILE = np.full((48, 48, 3), 222, dtype=np.uint8)  # in place of a picture
 
 
 def store_pictures(
@@ -33,7 +31,7 @@ def store_pictures(
 
     So does one whose picture cannot be read. The store has the vectors, too, if the images do.
     """
-    tile = pack(image_set(["tile"], labels=[None], pixels=TILE[None]), folder, settings=settings, team=team)
+    tile = pack(image_set(["tile"], labels=[None], pixels=NEUTRAL_TILE[None]), folder, settings=settings, team=team)
     there = np.array([bool(path) and os.path.isfile(path) for path in images.paths], dtype=bool)
     shown = np.full(len(images), tile.digests[0])
     if there.any():

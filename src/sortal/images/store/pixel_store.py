@@ -14,7 +14,7 @@ from sortal.errors import InputError
 from sortal.images import near_duplicates
 from sortal.images.decoding import DIGEST_SIZE, FACTS, Quarantined
 from sortal.images.store.index import Index
-from sortal.images.store.vectors import Vectors
+from sortal.images.store.vector_rows import Vectors
 from sortal.system.mapped_arrays import check_whole
 from sortal.system.regular_files import open_regular
 from sortal.system.text import plural

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sortal.images.decoding import DIGEST_SIZE, digest
 
-Matrix = NDArray[np.float32]
+VectorMatrix = NDArray[np.float32]
 NEIGHBOURS = 8  # of each vector
 MOST_ANCHORS = 8192  # vectors, evenly spaced, that neighbours are looked for among
 ROWS_AT_ONCE = 1024
@@ -18,7 +18,7 @@ ROWS_AT_ONCE = 1024
 class Vectors:
     """Rows of unit length, (n, d), but for those that are 0."""
 
-    rows: Matrix
+    rows: VectorMatrix
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -28,15 +28,15 @@ class Vectors:
         return Vectors(self.rows[rows])
 
     @cached_property
-    def means(self) -> Matrix:
+    def means(self) -> VectorMatrix:
         """The mean of each dimension, (d,)."""
-        found: Matrix = self.rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+        found: VectorMatrix = self.rows.mean(axis=0, dtype=np.float64).astype(np.float32)
         return found
 
     @cached_property
-    def deviations(self) -> Matrix:
+    def deviations(self) -> VectorMatrix:
         """The standard deviation of each dimension, (d,)."""
-        found: Matrix = self.rows.std(axis=0, dtype=np.float64).astype(np.float32)
+        found: VectorMatrix = self.rows.std(axis=0, dtype=np.float64).astype(np.float32)
         return found
 
     @cached_property
@@ -58,13 +58,13 @@ class Vectors:
         return found
 
 
-def unit_rows(x: NDArray[np.floating]) -> Matrix:
+def unit_rows(x: NDArray[np.floating]) -> VectorMatrix:
     """Return rows (n, d) of unit length; those that are 0 stay so."""
-    found: Matrix = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    found: VectorMatrix = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)).astype(np.float32)
     return found
 
 
-def digests_of(x: Matrix) -> NDArray[np.bytes_]:
+def digests_of(x: VectorMatrix) -> NDArray[np.bytes_]:
     """Return the digest of each row, (n,)."""
     rows = np.ascontiguousarray(x).view(np.uint8)
     return np.array([digest(row) for row in rows], dtype=f"S{DIGEST_SIZE}")

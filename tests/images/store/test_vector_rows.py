@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sortal.images.store import vectors as module
-from sortal.images.store.vectors import Vectors, digests_of, unit_rows
+from sortal.images.store import vector_rows as module
+from sortal.images.store.vector_rows import Vectors, digests_of, unit_rows
 
 ANGLES = np.radians([0, 10, 25, 180, 170])
 X = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1).astype(np.float32)
