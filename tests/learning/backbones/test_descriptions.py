@@ -58,7 +58,7 @@ def test_a_saved_one_needs_neither_the_folder_nor_the_hub(hub: Path, tmp_path: P
     backbone = load_backbone(str(tmp_path / "model.json"))
     assert backbone.spec == made.spec
     assert backbone.fingerprint() == made.fingerprint()
-    with pytest.raises(InputError, match=r"^The weights of hf-hub:someone/net are not on this machine and cannot be"):
+    with pytest.raises(InputError, match=r"^The description of hf-hub:someone/net is not on this machine and cannot"):
         load_backbone("hf-hub:someone/net")
 
 
@@ -85,7 +85,7 @@ def test_other_weights_can_be_given(tmp_path: Path) -> None:
         ("hf-hub:a/b@c", r"A backbone on the hub must be hf-hub:OWNER/NAME, got "),
         (
             "hf-hub:a/b",
-            r"The weights of hf-hub:a/b are not on this machine .*: HF_HUB_OFFLINE is set\. Download '",
+            r"The description of hf-hub:a/b is not on this machine .*: HF_HUB_OFFLINE is set\. Download all",
         ),
         ("open_clip:ViT-B-61", r"open_clip must have the model, but it has no 'ViT-B-61'\. Did you mean 'ViT-B-16'"),
         ("open_clip:RN50", r"The hub has no weights of open_clip:RN50\. Pass a file \(.*, or name them, NAME/WEIGHTS"),

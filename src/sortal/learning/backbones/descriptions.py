@@ -73,10 +73,15 @@ def find_published(name: str) -> Published:
     repository = name.removeprefix(HUB_PREFIX)
     if not REPOSITORY.fullmatch(repository):
         raise InputError(f"A backbone on the hub must be {HUB_PREFIX}OWNER/NAME, got {quoted(name)}.")
-    file = hub.download_first(name, repository, tuple(CONFIGS.values()))
-    found = _read(file, repository)
-    if found is None and file.name == CONFIGS["timm"]:  # a repository of several libraries
-        found = _read(hub.download(name, repository, CONFIGS["open_clip"]), repository)
+    try:
+        file = hub.download_first(name, repository, tuple(CONFIGS.values()))
+        found = _read(file, repository)
+        if found is None and file.name == CONFIGS["timm"]:  # a repository of several libraries
+            found = _read(hub.download(name, repository, CONFIGS["open_clip"]), repository)
+    except InputError as error:
+        how = f"download all files of {repository!r} from the Hugging Face hub on another machine and name their folder"
+        message = error.message.replace(f"The weights of {name} are", f"The description of {name} is")
+        raise InputError(message, Remedy(how, backbone="FOLDER")) from None
     if found is None:
         raise InputError(f"{name} must be a model of timm or open_clip, but its {file.name} is of neither.")
     return found
@@ -125,7 +130,7 @@ def _in_folder(folder: Path) -> Published:
 
 
 def _of_open_clip(name: str) -> Published:
-    """Return a model that open_clip describes, NAME or NAME/WEIGHT_FILES."""
+    """Return a model that open_clip describes, NAME or NAME/WEIGHTS."""
     package = find_spec("open_clip")
     if package is None or package.origin is None:
         raise InputError(NEEDS_OPEN_CLIP)
@@ -174,5 +179,5 @@ def _without_weights(name: str) -> InputError:
     return InputError(
         f"The hub has no weights of {name}.",
         Remedy("pass a file", weights="FILE"),
-        Remedy("name them, NAME/WEIGHT_FILES", backbone=f"{name}/..."),
+        Remedy("name them, NAME/WEIGHTS", backbone=f"{name}/..."),
     )
