@@ -37,6 +37,15 @@ def test_a_table_labels_rows_in_their_order_where_these_have_no_names(tmp_path: 
         read_features(tmp_path / "x.npy", labels=tmp_path / "t.csv")
 
 
+def test_a_name_that_leads_out_of_the_folder_is_no_picture(tmp_path: Path) -> None:
+    inside = str(tmp_path / "pictures/b.png")
+    names = ["a.png", inside, "/etc/passwd", "a/../../x.png"]
+    np.savez(tmp_path / "x.npz", features=X, file_name=np.array(names))
+    found = read_features(tmp_path / "x.npz", folder=tmp_path / "pictures")
+    assert found.paths == (str(tmp_path / "pictures/a.png"), inside, "", "")
+    assert found.files == tuple(names)
+
+
 def test_a_table_labels_rows_by_their_names(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", features=X, file_name=np.array(["a", "b", "c", "d"]))
     (tmp_path / "t.csv").write_text("file_name,label\nc,elm\na,oak\n")

@@ -253,7 +253,7 @@ def _find(
             if images.features is None:
                 images, added = with_added(images, place, facts)
             else:
-                images, added = with_added_features(images, facts, wanted.reading)
+                images, added = with_added_features(images, facts, wanted.reading, notes.append)
             earlier = replace(earlier, added=added)
             if added.rows:
                 count = plural(len(added.rows), "image that was", "images that were")

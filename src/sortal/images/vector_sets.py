@@ -71,12 +71,24 @@ def vector_set(rows: FeatureRows, what: str, folder: Path, reading: Reading) -> 
     label, truth = (_classes(column, what, reading) for column in (rows.label, rows.truth))
     return image_set(
         files,
-        paths=[os.path.join(folder, file) for file in files],
+        paths=_pictures(files, folder),
         labels=label or [None] * n,
         truth=truth,
         features=rows.features,
         columns=NO_COLUMNS if reading.extra_columns == "ignore" else rows.columns,
     )
+
+
+def _pictures(files: Sequence[str], folder: Path) -> list[str]:
+    """Return the path of each row's picture; "" if its name, which anyone may have written, leads out of the folder."""
+    homes = tuple(os.path.join(resolve(folder), "") for resolve in (os.path.abspath, os.path.realpath))
+
+    def path(file: str) -> str:
+        found = os.path.join(folder, file)
+        climbs = ".." in file.replace("\\", "/").split("/")  # wherever a link before it leads
+        return found if os.path.abspath(found).startswith(homes) and not climbs else ""
+
+    return [*map(path, files)]
 
 
 def _names(rows: FeatureRows, what: str) -> list[str]:
@@ -132,7 +144,8 @@ def _with_table(rows: FeatureRows, what: str, labels: Path, reading: Reading) ->
         return FeatureRows(rows.features, table.file_name, table.label, table.truth, columns)
     files = [str(each) for each in rows.file_name]
     check_once(f"The table {str(labels)!r}", table.file_name, table.label)
-    if lost := [name for name in table.file_name if name not in {*files}]:
+    named = {*files}
+    if lost := [name for name in table.file_name if name not in named]:
         raise InputError(
             f"Every row of {str(labels)!r} must name a row of the features; these do not: {listing(lost)}."
         )
