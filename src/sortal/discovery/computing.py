@@ -15,6 +15,7 @@ from sortal.errors import InputError, Remedy
 from sortal.images.exported import utf8
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings
+from sortal.learning.backbones.names import check_backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.system.device import choose_device, start
 from sortal.system.files import write_atomically
@@ -42,6 +43,7 @@ def compute_features(
     device = choose_device(runtime.device, None)
     start(device)
     chosen = resolved(Discovery(backbone=backbone, weights=weights), on_gpu=device.type == "cuda").backbone
+    check_backbone(chosen, weights)
     network = load_backbone(chosen, weights=weights).to(device)
     settings = Settings.of(network.spec, max_pixels)
     cache = out.with_name(f"{out.name}.cache")

@@ -37,7 +37,9 @@ class FeatureFile:
     def read(self, wanted: Wanted) -> ImageSet:
         """Read the vectors and their labels."""
         table = None if wanted.labels is None else Path(wanted.labels)
-        return read_features(Path(self.path), folder=Path(self.folder), labels=table, reading=wanted.reading)
+        return read_features(
+            Path(self.path), folder=Path(self.folder), labels=table, reading=wanted.reading, learned=True
+        )
 
 
 def feature_file(images: object, features: str | os.PathLike[str] | None) -> FeatureFile | None:

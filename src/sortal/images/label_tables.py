@@ -123,7 +123,7 @@ def _check_columns(header: Sequence[str], extra_columns: str) -> None:
             )
         raise InputError(
             f"must have the columns file_name and label; missing: {listing(missing)}. "
-            f"Its columns are: {listing(header, show=8) or 'none'}.{_meant(header, missing)}"
+            f"Its columns are: {listing(header, show=8) or 'none'}.{rename_hint(header, missing)}"
         )
     known = (*LABEL_COLUMNS, GROUP_COLUMN)
     extra = [] if exported.is_exported(header) else [name for name in header if name not in known]
@@ -142,15 +142,20 @@ def _other_columns(header: Sequence[str], rows: TableRows) -> Columns:
     return Columns.infer(names, ([row.get(name) for row in rows] for name in names), exported.RESERVED_COLUMNS)
 
 
-def _meant(header: Sequence[str], missing: Sequence[str]) -> str:
+def rename_hint(header: Sequence[str], missing: Sequence[str]) -> str:
     """Suggest which columns to rename to those that are missing."""
     hints = []
     for name in missing:
-        plain = {each: re.sub(r"[\s_-]", "", each.casefold()) for each in header if each not in LABEL_COLUMNS}
-        alike = [each for each, text in plain.items() if text in (name.replace("_", ""), *SYNONYMS[name])]
+        others = [each for each in header if each not in LABEL_COLUMNS]
+        alike = [each for each in others if plain_name(each) in (plain_name(name), *SYNONYMS[name])]
         if alike:
             hints.append(f"{listing(alike).replace(', ', ' or ')} to {name}")
     return f" Did you mean to rename {' and '.join(hints)}?" if hints else ""
+
+
+def plain_name(column: str) -> str:
+    """Return the name of a column without case, spaces, dashes and underscores."""
+    return re.sub(r"[\s_-]", "", column.casefold())
 
 
 def _content(path: Path) -> bytes:
