@@ -398,6 +398,6 @@ def test_what_timm_calls_a_classifier_is_not_of_the_backbone() -> None:
     net: Any = timm.create_model("test_vit", num_classes=0)
     state = {**net.state_dict(), "heads.0.weight": torch.zeros(2, 64), "classif.bias": torch.zeros(2)}
     with pytest.raises(InputError, match=r"2 unexpected: 'classif\.bias', 'heads\.0\.weight'"):
-        files.fill(net, state, name="test_vit", origin="a file")
+        fill(net, state, name="test_vit", origin="a file")
     net.pretrained_cfg = {"classifier": ("heads.0", "heads.1", "classif")}
-    files.fill(net, state, name="test_vit", origin="a file")
+    fill(net, state, name="test_vit", origin="a file")

@@ -88,6 +88,8 @@ def _load(
         normalised = _load_weights(backbone, Path(weights))
         if not (normalised or small or foreign or architecture or "." in name):
             check_normalisation(name)
+        if not normalised:
+            descriptions.check_tag(name)
     if trained is None:
         trained = len(backbone.blocks) if small else 1
     return backbone.train_last(trained)
