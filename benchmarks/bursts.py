@@ -108,8 +108,8 @@ def print_groups(images: ImageSet, folder: Path) -> None:
         print("  " + " ".join(images.files[row] for row in np.flatnonzero(group == number)))
 
 
-FRAMES = 4
-BACKGROUND = 6.0  # standard deviation of what is behind a digit, of 16 levels
+FRAMES = 5
+BACKGROUND = 4.0  # standard deviation of what is behind a digit, of 16 levels
 OLD = 5  # digits, from 0, of which half are labelled
 
 

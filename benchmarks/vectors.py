@@ -9,6 +9,7 @@ classes is old, half of their images labelled. Prints accuracy (All/Old/New), k 
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 from sortal.discovery.pipeline import discover
 from sortal.images.vector_sets import read_features
@@ -20,7 +21,7 @@ def measure(path: Path, method: str, seed: int, runs: Path, epochs: int | None, 
     whole = read_features(path)
     images = whole.hide_labels(old=len(whole.classes) // 2, fraction=0.5, seed=seed)
     started = time.perf_counter()
-    more = {} if epochs is None or method == "kmeans" else {"epochs": epochs}
+    more: Any = {} if epochs is None or method == "kmeans" else {"epochs": epochs}
     out, runtime = runs / f"{path.stem}-{method}-{seed}", Runtime(device=device)
     run = discover(images, out=out, method=method, seed=seed, force=True, progress=False, runtime=runtime, **more)
     took, stages = (

@@ -47,6 +47,11 @@ class Case:
 
 CASES = [
     Case("bursts.py", "variants IMAGES --count 10 ; untouched IMAGES", r"(?s)\| structure \|.*images, \d+ moments"),
+    Case(
+        "bursts.py",
+        "calibration --count 4 --seeds 1 --method kmeans --k 10",
+        r"(?s)\| given \| 0 \| 10.*\| not given \| 0",
+    ),
     Case("labels.py", "RUN --each 0 4", r"\| run \| \d+ \|( \d+\.\d \|){7}"),
     Case("calibration.py", "RUN --held 0 3 --draws 1", r"\| run \| \d+\.\d \| \d+\.\d \|"),
     Case(

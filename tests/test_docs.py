@@ -284,7 +284,7 @@ def check_table_of_files(run: Run) -> None:
     there = {path.name for path in run.folder.iterdir() if not path.name.startswith(".")}
     assert there <= documented
     not_here = {"candidates.csv", "metrics.json", "log.jsonl", "head.npy", "initial.safetensors"}
-    not_here |= {"decisions.jsonl", "rejected.csv", "watched.jsonl"}
+    not_here |= {"decisions.jsonl", "rejected.csv", "watched.jsonl", "columns.json"}
     assert documented - there == not_here, "no update, no truth, nothing learned, nothing reviewed"
     columns = next(line for line in table.splitlines() if "`assignments.csv`" in line)
     named = re.findall(r"`(\w+)`", columns.split(" | ")[1])

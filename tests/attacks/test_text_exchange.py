@@ -144,6 +144,7 @@ def _read_labelstudio(out: Path, run: Run) -> None:
 READERS: dict[str, Callable[[Path, Run], None]] = {
     "csv": _read_csv,
     "parquet": _read_parquet,
+    "embeddings": _read_parquet,
     "folders": _read_folders,
     "imagefolder": _read_imagefolder,
     "fiftyone": _read_fiftyone,

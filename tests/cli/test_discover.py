@@ -80,6 +80,7 @@ def test_each_option_of_discover_reaches_the_library(
         "force": False,
         "given": set(),
         "watch_truth": False,
+        "features": None,
     }
     assert usual == {**paths, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
@@ -91,6 +92,7 @@ def test_each_option_of_discover_reaches_the_library(
         assert asked(f"--{name.replace('_', '-')}", str(value)) == {**usual, **changed}
     assert asked("--force") == {**usual, "force": True}
     assert asked("--watch-truth") == {**usual, "watch_truth": True}
+    assert asked("--features", "x.npz") == {**usual, "features": Path("x.npz")}
     tracked = stub("sortal.discovery.tracking.tracker", None)
     assert asked("--track", "mlflow") == usual
     assert tracked.pop() == {"name": "mlflow", "run": "photos-run"}
@@ -109,6 +111,7 @@ def test_each_option_of_discover_reaches_the_library(
         *READ,
         *OTHERS,
         "images",
+        "features",
         "force",
         "json",
         "dry_run",

@@ -130,10 +130,12 @@ def test_predict_options_reach_the_library(stub: Stub) -> None:
     asked = stub("sortal.discovery.prediction.predict", one)
     assert invoke("predict", "r", "i").out.startswith("72 images: ")
     invoke("predict", "r", "i", "--update", "--device", "cpu", "--workers", "3", "--max-pixels", "9")
-    start = {"run": Path("r"), "images": Path("i")}
+    invoke("predict", "r", "--features", "x.npz")
+    start = {"run": Path("r"), "images": Path("i"), "features": None}
     assert asked == [
         {**start, "update": False, "max_pixels": None},
         {**start, "update": True, "max_pixels": 9, "device": "cpu", "workers": 3},
+        {**start, "images": None, "features": Path("x.npz"), "update": False, "max_pixels": None},
     ]
 
 

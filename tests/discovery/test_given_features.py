@@ -109,9 +109,10 @@ def test_embeddings_are_exported_and_can_be_sorted_again(files: tuple[Path, Path
 
 def test_what_does_not_go_together_is_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
     first, _ = files
-    for name, value in (("backbone", "convnet"), ("trained", 2), ("weights", "file")):
+    networks: dict[str, Any] = {"backbone": "convnet", "trained": 2, "weights": "file"}
+    for name, value in networks.items():
         with pytest.raises(InputError, match=f"{name} cannot be combined with features"):
-            discover(features=first, **FEW, **{name: value})
+            discover(features=first, **{**FEW, name: value})
     with pytest.raises(InputError, match="views must be 'auto' or 'live' for features"):
         discover(features=first, views=4, **FEW)
     with pytest.raises(InputError, match="images or features are required"):

@@ -14,6 +14,7 @@ import pytest
 from support.saved_runs import HALF, HOSTILE, a_run, hostile_run
 
 from sortal.errors import InputError
+from sortal.images.columns import Columns
 from sortal.images.image_set import image_set
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs import storage
@@ -130,11 +131,15 @@ def test_the_images_of_a_loaded_run_have_their_labels_and_truth(tmp_path: Path) 
 
 def test_selecting_and_joining_rows_preserves_their_order_and_all_columns() -> None:
     a = hostile_run(Path("x")).assignments
+    a = replace(a, columns=Columns.infer(["number"], [[*range(len(a))]]))
     mask = np.arange(len(a)) % 3 == 1
     some, both = a.select(mask), a.select(mask).joined(a.select(~mask))
     rows, others = np.flatnonzero(mask).tolist(), np.flatnonzero(~mask).tolist()
     assert (len(some), len(both)) == (len(rows), len(a))
+    assert [each.cells for each in both.columns.each] == [tuple(map(str, [*rows, *others]))]
     for name, column in vars(a).items():
+        if name == "columns":
+            continue
         picked = getattr(some, name)
         assert type(picked) is type(column)
         assert list(picked) == [column[row] for row in rows]

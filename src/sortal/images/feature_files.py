@@ -6,14 +6,13 @@ The features are a column of lists, or a numbered column per dimension. Parquet 
 import json
 import os
 import re
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +37,7 @@ FEATURE_EXTENSIONS = (".parquet", ".csv", ".tsv", ".npz", ".npy", ".safetensors"
 FEATURE_PREFIXES = ("", "d", "dim", "e", "emb", "f", "feat", "v", "x", *FEATURE_COLUMNS)
 FEWEST_DIMENSIONS = 2  # numbered columns that are taken for features
 EXPORTED_EMBEDDINGS = ("id", "category", "status", "confidence")  # columns by which an export is recognised
+BROKEN = "it is damaged, claims more than it has, or holds Python objects"
 LONGEST_VECTOR = 2**16  # numbers
 MOST_ROWS_AT_ONCE = 512
 # Bytes that any file may expand to; a larger one so many times its own, as features that are mostly 0 shrink well.
@@ -92,30 +92,28 @@ def as_matrix(x: Any, what: str = "") -> VectorMatrix:
 
 
 def _npy(path: Path) -> FeatureRows:
-    try:
-        with open_regular(path) as file:
-            x = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError, BadZipFile, MemoryError):
-        raise InputError(
-            "must be an array of numbers, saved by numpy.save; it is damaged, or holds Python objects."
-        ) from None
-    return FeatureRows(as_matrix(x))
+    with open_regular(path) as file:
+        try:
+            found = np.load(file, allow_pickle=False)
+        except Exception as error:  # NumPy raises many kinds for a damaged file
+            raise InputError(f"must be an array of numbers, saved by numpy.save; {BROKEN}.") from error
+    return FeatureRows(as_matrix(found))
 
 
 def _npz(path: Path) -> FeatureRows:
-    try:
-        with open_regular(path) as file, ZipFile(file) as archive:
-            claimed = sum(each.file_size for each in archive.infolist())
-            parquet_tables.check_claim(0, claimed, os.fstat(file.fileno()).st_size, LITTLE_FEATURES, FEATURES_RATIO)
+    with open_regular(path) as file:
+        try:
+            with ZipFile(file) as packed:
+                claimed = sum(each.file_size for each in packed.infolist())
+            size = os.fstat(file.fileno()).st_size
+            parquet_tables.check_claim(0, claimed, size, LITTLE_FEATURES, FEATURES_RATIO)
             file.seek(0)
-            with np.load(file, allow_pickle=False) as held:
-                arrays = {name: held[name] for name in held.files}
-    except InputError:
-        raise
-    except (ValueError, EOFError, KeyError, BadZipFile, NotImplementedError, MemoryError, zlib.error):
-        raise InputError(
-            "must be arrays of numbers and text, saved by numpy.savez; one is damaged, or of Python objects."
-        ) from None
+            held = np.load(file, allow_pickle=False)
+            arrays = {name: held[name] for name in held.files}
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"must be arrays of numbers and text, saved by numpy.savez; {BROKEN}.") from error
     return _of_arrays(arrays)
 
 
@@ -184,9 +182,7 @@ def numbered_columns(names: Sequence[str]) -> list[str]:
     chosen = usual if len(usual) == 1 else [*found]
     if len(chosen) > 1:
         first = listing([found[prefix][0][1] for prefix in chosen])
-        raise InputError(
-            f"has several groups of numbered columns, from {first}. Call those of the features f0, f1, ..."
-        )
+        raise InputError(f"has several groups of numbered columns, from {first}. Call those of the features f0, f1 ...")
     if not chosen:
         raise InputError(
             f"must have a column of lists called features, or a numbered column per dimension, such as f0, f1, ...; "

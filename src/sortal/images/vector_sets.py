@@ -161,8 +161,8 @@ def _with_table(rows: FeatureRows, what: str, labels: Path, reading: Reading) ->
         return FeatureRows(rows.features, table.file_name, table.label, table.truth, columns)
     files = [str(each) for each in rows.file_name]
     check_once(f"The table {str(labels)!r}", table.file_name, table.label)
-    named = {*files}
-    if lost := [name for name in table.file_name if name not in named]:
+    known = {*files}
+    if lost := [name for name in table.file_name if name not in known]:
         raise InputError(
             f"Every row of {str(labels)!r} must name a row of the features; these do not: {listing(lost)}."
         )

@@ -125,5 +125,5 @@ def test_a_name_of_open_clip_without_a_tag_has_what_all_its_weights_agree_on() -
     assert (stated["mean"], stated["std"]) == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     for name in ("open_clip:ViT-B-16-SigLIP", "open_clip:ViT-B-16/openai", "convnext_tiny"):
         check_tag(name)
-    with pytest.raises(InputError, match="must include a tag, NAME/TAG, .* one of 'openai', "):
+    with pytest.raises(InputError, match=r"must include a tag, NAME/TAG, .* one of 'openai', "):
         check_tag("open_clip:ViT-B-16")

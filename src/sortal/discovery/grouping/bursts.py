@@ -71,8 +71,8 @@ def describe_bursts(moments: Moments, images: ImageSet) -> str:
     bursts, given = moments.sizes[moments.sizes > 1], Moments.grouped(images.groups)
     groups = plural(len(bursts), "group")
     if not given.any_burst:
-        count = plural(int(bursts.sum()), "image is a near-duplicate", "images are near-duplicates")
-        return f"{count} of others ({groups}); each group counts once."
+        images_of = plural(int(bursts.sum()), "image is a near-duplicate", "images are near-duplicates")
+        return f"{images_of} of others ({groups}); each group counts once."
     count = int((given.sizes > 1).sum())
     several = plural(count, "group")
     if len(np.unique(given.of * len(moments) + moments.of)) == len(given):  # each group is within a moment
