@@ -154,6 +154,7 @@ def test_pictures_in_the_folder_are_exported_and_no_other_files(tmp_path: Path) 
 
 
 def test_rows_of_a_second_file_with_the_names_of_the_first_take_part(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
     for name, rows in (("a", slice(N)), ("b", slice(N, None))):
         np.save(tmp_path / f"{name}.npy", X[rows])
     run = discover(features=tmp_path / "a.npy", out=tmp_path / "run", method="kmeans", **FEW).folder
@@ -161,6 +162,8 @@ def test_rows_of_a_second_file_with_the_names_of_the_first_take_part(tmp_path: P
     again = discover(run, **FEW)
     assert len(again.assignments) == N + MORE
     assert again.assignments.files[N] == "row 01"
+    ids = read_feature_file(export(again, "embeddings", tmp_path / "x.parquet", runtime=CPU).out).file_name or ()
+    assert len({*ids}) == N + MORE
     np.save(tmp_path / "b.npy", X[N:, :3])
     with pytest.raises(InputError, match="added to the run, must have 8 dimensions, as the others have, got 3"):
         discover(run, **FEW)

@@ -112,7 +112,7 @@ def test_the_errors_of_arrays_say_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"got float64 of shape \(2, 2, 2\)"):
         read_feature_file(tmp_path / "x.npy")
     (tmp_path / "x.npy").rename(tmp_path / "x.npz")
-    with pytest.raises(InputError, match=r"saved by numpy\.savez; one is damaged"):
+    with pytest.raises(InputError, match=r"saved by numpy\.savez; it is damaged"):
         read_feature_file(tmp_path / "x.npz")
     np.savez(tmp_path / "x.npz", a=X, b=X)
     with pytest.raises(InputError, match="must have one array of shape"):

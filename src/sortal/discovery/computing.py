@@ -19,8 +19,10 @@ from sortal.learning.backbones.names import check_backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.system.device import choose_device, start
 from sortal.system.files import write_atomically
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 
+CACHE_MARK = "sortal-features"  # a file in folders that are made here, and may be removed
 WRITTEN = (".parquet", ".npz")  # extensions
 
 
@@ -46,7 +48,9 @@ def compute_features(
     check_backbone(chosen, weights)
     network = load_backbone(chosen, weights=weights).to(device)
     settings = Settings.of(network.spec, max_pixels)
-    cache = out.with_name(f"{out.name}.cache")
+    cache = _cache_of(out)
+    make_folder(cache)
+    (cache / CACHE_MARK).touch()
     found = read_once(images, network, cache, settings, AUTO, runtime)
     write_atomically(out, _encoded(images.select(found.readable), found, out.suffix.lower()))
     shutil.rmtree(cache, ignore_errors=True)
@@ -62,8 +66,15 @@ def check_file_to_write(out: Path, force: bool) -> None:
         raise InputError(f"The features must be a file in an existing folder, got {str(out)!r}.", another)
     if os.path.lexists(out) and not force:
         raise InputError(f"The file {str(out)!r} exists.", another, Remedy("overwrite it", force=True))
+    cache = _cache_of(out)
+    if os.path.lexists(cache) and not (cache / CACHE_MARK).is_file():
+        raise InputError(f"{str(cache)!r}, where features are kept until all are computed, is not Sortal's.", another)
     if out.suffix.lower() == ".parquet":
         _arrow()
+
+
+def _cache_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.cache")
 
 
 def _encoded(images: ImageSet, found: StreamedRows, kind: str) -> bytes:

@@ -41,7 +41,7 @@ BROKEN = "it is damaged, claims more than it has, or holds Python objects"
 LONGEST_VECTOR = 2**16  # numbers
 MOST_ROWS_AT_ONCE = 512
 # Bytes that any file may expand to; a larger one so many times its own, as features that are mostly 0 shrink well.
-LITTLE_FEATURES, FEATURES_RATIO = 2**30, 256
+LITTLE_FEATURES, FEATURES_RATIO = 2**28, 256
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,3 +127,11 @@ def test_a_name_of_open_clip_without_a_tag_has_what_all_its_weights_agree_on() -
         check_tag(name)
     with pytest.raises(InputError, match=r"must include a tag, NAME/TAG, .* one of 'openai', "):
         check_tag("open_clip:ViT-B-16")
+
+
+def test_a_model_of_another_library_is_said_to_be_one(hub: Path) -> None:
+    put_on(hub, "convnext", "someone/bert")
+    [config] = hub.rglob("config.json")
+    config.write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(InputError, match=r"must be a model of timm or open_clip, but its config\.json is of neither"):
+        find_published("hf-hub:someone/bert")

@@ -5,6 +5,7 @@ Neither torch nor the libraries are needed here, so that mistakes are reported a
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -78,7 +79,8 @@ def find_published(name: str) -> Published:
         file = hub.download_first(name, repository, tuple(CONFIGS.values()))
         found = _read(file, repository)
         if found is None and file.name == CONFIGS["timm"]:  # a repository of several libraries
-            found = _read(hub.download(name, repository, CONFIGS["open_clip"]), repository)
+            with suppress(InputError):  # which of these it should have been is not known
+                found = _read(hub.download(name, repository, CONFIGS["open_clip"]), repository)
     except InputError as error:
         how = f"download all files of {repository!r} from the Hugging Face hub on another machine and name their folder"
         message = error.message.replace(f"The weights of {name} are", f"The description of {name} is")
