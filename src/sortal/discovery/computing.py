@@ -22,8 +22,8 @@ from sortal.system.files import write_atomically
 from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 
-CACHE_MARK = "sortal-features"  # a file in folders that are made here, and may be removed
 WRITTEN = (".parquet", ".npz")  # extensions
+CACHE_MARK = "sortal-features"  # a file in folders that are made here, and may be removed
 
 
 def compute_features(
