@@ -32,6 +32,9 @@ def test_a_table_labels_rows_in_their_order_where_these_have_no_names(tmp_path: 
     assert found.files == ("a.png", "b.png", "c.png", "d.png")
     assert found.paths[0] == str(tmp_path / "a.png")
     assert found.labels.tolist() == [1, -1, 0, -1]
+    (tmp_path / "t.csv").write_text("id,label,site\n1,oak,x\n2,,x\n3,elm,y\n4,,y\n")
+    found = read_features(tmp_path / "x.npy", labels=tmp_path / "t.csv")
+    assert (found.files, found.columns.names) == (("1", "2", "3", "4"), ("site",))
     (tmp_path / "t.csv").write_text("file_name,label\na.png,oak\n")
     with pytest.raises(InputError, match="a row for each of 4 vectors, in their order, got 1"):
         read_features(tmp_path / "x.npy", labels=tmp_path / "t.csv")

@@ -45,10 +45,13 @@ class LabelRows:
     columns: Columns = NO_COLUMNS  # all others
 
 
-def read(path: Path, *, extra_columns: ExtraColumns = "keep") -> LabelRows:
-    """Read a label table; its extension gives the format."""
+def read(path: Path, *, extra_columns: ExtraColumns = "keep", by_id: bool = False) -> LabelRows:
+    """Read a label table; its extension gives the format. With `by_id`, `id` may stand for `file_name`."""
     with _naming(path):
-        header, rows = _cells(path, others=extra_columns != "ignore")
+        header, rows = _cells(path, others=extra_columns != "ignore" or by_id)
+        if by_id and "file_name" not in header and "id" in header:
+            header = ["file_name" if name == "id" else name for name in header]
+            rows = [{**row, "file_name": "" if row.get("id") is None else str(row["id"])} for row in rows]
         _check_columns(header, extra_columns)
         files, folders = _file_names(rows), list[str]()
         columns = NO_COLUMNS if extra_columns == "ignore" else _other_columns(header, rows)

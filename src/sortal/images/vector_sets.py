@@ -149,7 +149,7 @@ def check_features_differ(images: ImageSet) -> None:
 
 def _with_table(rows: FeatureRows, what: str, labels: Path, reading: Reading) -> FeatureRows:
     """Return the rows with labels from a table."""
-    table = label_tables.read(labels, extra_columns=reading.extra_columns)
+    table = label_tables.read(labels, extra_columns=reading.extra_columns, by_id=True)
     n = len(rows.features)
     if rows.file_name is None:
         if len(table.file_name) != n:
