@@ -40,6 +40,13 @@ def test_features_of_a_folder_are_computed_written_and_read_back(tmp_path: Path)
             compute_features(images, wrong, backbone="convnet", runtime=CPU)
 
 
+def test_a_folder_that_someone_else_made_is_not_removed(tmp_path: Path) -> None:
+    images, out = photographs(tmp_path / "photos"), tmp_path / "x.npz"
+    (tmp_path / "x.npz.cache").mkdir()
+    with pytest.raises(InputError, match=r"x\.npz\.cache'.* is not Sortal's"):
+        compute_features(images, out, backbone="convnet", runtime=CPU)
+
+
 def test_an_interrupted_call_computes_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images, out = photographs(tmp_path / "photos"), tmp_path / "x.npz"
 

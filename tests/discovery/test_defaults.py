@@ -1,6 +1,6 @@
 """Defaults: every choice and every suggestion; explicit settings are never changed."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import hypothesis
@@ -22,6 +22,7 @@ from sortal.config import (
     TINY_CONTRAST,
     TINY_DISTILLATION,
     TINY_ROUNDS,
+    VECTORS,
     Contrast,
     Debiasing,
     Discovery,
@@ -31,8 +32,9 @@ from sortal.config import (
     Retention,
     Rounds,
     Swaps,
+    registration_of,
 )
-from sortal.discovery.defaults import notes, recipe_for, resolved
+from sortal.discovery.defaults import VECTOR_LOSSES, notes, recipe_for, resolved
 
 CLASSIFYING = [name for name, of in BUILT_IN.items() if of.classifies]
 
@@ -181,3 +183,13 @@ def test_the_backbone_suits_the_machine() -> None:
     assert resolved(Discovery(), on_gpu=False).backbone == SMALLER
     assert resolved(Discovery(weights="w.safetensors"), on_gpu=False).backbone == BACKBONE
     assert resolved(Discovery(backbone=CONVNET), on_gpu=False) == Discovery(backbone=CONVNET)
+
+
+@pytest.mark.parametrize("method", ["gcd", "simgcd", "sortal", "debgcd", "legogcd"])
+def test_losses_on_features_suit_them_also_where_they_are_derived(method: str) -> None:
+    settings = Discovery(method=method, backbone=VECTORS)
+    found, usual = recipe_for(settings, 100, on_gpu=False).losses, registration_of(method).usual_losses()
+    suited = next(each for each in VECTOR_LOSSES if isinstance(usual, type(each)))
+    assert found == replace(usual, **{field.name: getattr(suited, field.name) for field in fields(suited)
+                                      if getattr(usual, field.name) == field.default})  # fmt: skip
+    assert found != usual

@@ -1,10 +1,12 @@
 """Feature vectors from a file or an array to a run, and on: prediction, updates, a review, exports."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.runtimes import CPU
 
 from sortal.discovery.pipeline import discover
@@ -12,6 +14,7 @@ from sortal.discovery.prediction import predict, redraw
 from sortal.discovery.reviewing.open import open_session
 from sortal.errors import InputError
 from sortal.exchange.export import export
+from sortal.exchange.format import How
 from sortal.images.feature_files import read_feature_file
 from sortal.learning.backbones.registry import load_backbone
 from sortal.reviews.loading import load_run
@@ -132,3 +135,40 @@ def test_a_model_of_features_is_loaded_with_its_mean(files: tuple[Path, Path]) -
     backbone = load_backbone(str(run.folder / f"{MODEL}.json"))
     assert backbone.spec == run.facts.backbone
     assert float(backbone.get_buffer("net.0.mean").norm()) > 0.9  # of directions that are mostly the same
+
+
+def test_pictures_in_the_folder_are_exported_and_no_other_files(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "secret.png"
+    inside.mkdir()
+    names = [*FILES[: N - 2], "../secret.png", str(outside)]
+    for place in (inside / FILES[0], outside):
+        Image.new("RGB", (40, 40), "green").save(place)
+    np.savez(inside / "x.npz", features=X[:N], file_name=np.array(names), label=np.array(LABELS[:N]))
+    run = discover(features=inside / "x.npz", out=tmp_path / "run", method="kmeans", **FEW)
+    for how in get_args(How):
+        made = export(run, "folders", tmp_path / how, how=how, runtime=CPU)
+        assert [path.name for path in (tmp_path / how).rglob("*.png")] == [FILES[0]]
+        assert len(made.missing) == N - 1
+    assert load_run(run.folder).paths()[-2:] == ["", ""]
+    assert "secret" not in str({*filter(None, run.facts.images[0].paths.values())})
+
+
+def test_rows_of_a_second_file_with_the_names_of_the_first_take_part(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for name, rows in (("a", slice(N)), ("b", slice(N, None))):
+        np.save(tmp_path / f"{name}.npy", X[rows])
+    run = discover(features=tmp_path / "a.npy", out=tmp_path / "run", method="kmeans", **FEW).folder
+    predict(run, features=tmp_path / "b.npy", update=True, runtime=CPU, progress=False)
+    again = discover(run, **FEW)
+    assert len(again.assignments) == N + MORE
+    assert again.assignments.files[N] == "row 01"
+    ids = read_feature_file(export(again, "embeddings", tmp_path / "x.parquet", runtime=CPU).out).file_name or ()
+    assert len({*ids}) == N + MORE
+    np.save(tmp_path / "b.npy", X[N:, :3])
+    with pytest.raises(InputError, match="added to the run, must have 8 dimensions, as the others have, got 3"):
+        discover(run, **FEW)
+    (tmp_path / "b.npy").unlink()
+    notes = list[str]()
+    alone = discover(run, **{**FEW, "runtime": replace(CPU, note=notes.append)})
+    assert len(alone.assignments) == N
+    assert any("12 rows added to that run will be left out, as" in note for note in notes)

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from sortal.errors import InputError
+from sortal.images import feature_files
 from sortal.images.feature_files import as_matrix, numbered_columns, read_feature_file
 
 X = np.array([[1.0, -2.5], [0.25, 3.0], [7.0, 0.0]], dtype=np.float32)
@@ -74,6 +76,74 @@ def test_numbered_columns_are_ordered_by_their_numbers() -> None:
     assert numbered_columns(["label", *names, "camera2"]) == [f"f{number}" for number in range(1, 11)]
     with pytest.raises(InputError, match="numbered column per dimension"):
         numbered_columns(["f1", "f3", "label"])
+
+
+def test_two_groups_of_numbered_columns_are_refused_unless_one_is_called_features() -> None:
+    two = [f"{model}_{number}" for model in ("clip", "dino") for number in range(3)]
+    with pytest.raises(InputError, match="several groups of numbered columns, from 'clip_0', 'dino_0'"):
+        numbered_columns([*two, "camera2"])
+    assert numbered_columns(["clip_0", "clip_1", "F0", "F1"]) == ["F0", "F1"]
+
+
+def test_columns_are_known_whatever_their_case_and_others_are_hinted_at(tmp_path: Path) -> None:
+    found = read_feature_file(text(tmp_path / "x.csv", "Filename,Label,f0,f1", ["a,oak,1,2", "b,,2,1"]))
+    assert (found.file_name, found.label, found.hint) == (["a", "b"], ["oak", ""], "")
+    found = read_feature_file(text(tmp_path / "x.csv", "id,Species,f0,f1", ["a,oak,1,2", "b,,2,1"]))
+    assert found.label is None
+    assert found.hint == " Did you mean to rename 'Species' to label?"
+
+
+def test_bytes_are_text(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", features=X, file_name=np.array([each.encode() for each in NAMES]))
+    assert read_feature_file(tmp_path / "x.npz").file_name == NAMES
+    np.savez(tmp_path / "x.npz", features=X, file_name=np.array([b"a", b"b", b"\xff"]))
+    with pytest.raises(InputError, match="must have UTF-8 text as file_name"):
+        read_feature_file(tmp_path / "x.npz")
+
+
+def test_tensors_are_matrices() -> None:
+    torch = pytest.importorskip("torch")
+    given = torch.from_numpy(X).to(torch.bfloat16).requires_grad_()
+    assert np.array_equal(as_matrix(given), X)  # all of them are exact with eight bits
+
+
+def test_the_errors_of_arrays_say_what_is_wrong(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 2, 2)))
+    with pytest.raises(InputError, match=r"got float64 of shape \(2, 2, 2\)"):
+        read_feature_file(tmp_path / "x.npy")
+    (tmp_path / "x.npy").rename(tmp_path / "x.npz")
+    with pytest.raises(InputError, match=r"saved by numpy\.savez; it is damaged"):
+        read_feature_file(tmp_path / "x.npz")
+    np.savez(tmp_path / "x.npz", a=X, b=X)
+    with pytest.raises(InputError, match="must have one array of shape"):
+        read_feature_file(tmp_path / "x.npz")
+    np.savez(tmp_path / "x.npz", features=X, label=np.zeros(2))
+    with pytest.raises(InputError, match="must have a label for each of 3 rows"):
+        read_feature_file(tmp_path / "x.npz")
+
+
+def test_a_file_that_claims_more_than_it_has_is_refused(tmp_path: Path) -> None:
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**6, 4 * 10**6)}
+    with (tmp_path / "x.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(64))
+    with pytest.raises(InputError, match="is damaged"):
+        read_feature_file(tmp_path / "x.npy")
+    np.savez_compressed(tmp_path / "x.npz", features=np.ones((1000, 1000), np.float32))
+    assert read_feature_file(tmp_path / "x.npz").features.shape == (1000, 1000)
+    with (
+        patch.object(feature_files, "LITTLE_FEATURES", 10**6),
+        pytest.raises(InputError, match="in its cells, but a file of its size has at most"),
+    ):
+        read_feature_file(tmp_path / "x.npz")
+
+
+def test_large_lists_and_features_that_are_mostly_zero_are_read(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    columns = {"features": pyarrow.array([*X], pyarrow.large_list(pyarrow.float32()))}
+    assert np.array_equal(read_feature_file(parquet(tmp_path / "x.parquet", columns)).features, X)
+    one_hot = pyarrow.FixedSizeListArray.from_arrays(np.eye(2048, 10**4, dtype=np.float32).ravel(), 10**4)
+    assert len(read_feature_file(parquet(tmp_path / "y.parquet", {"features": one_hot})).features) == 2048
 
 
 def test_a_row_of_another_length_is_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from sortal.config import Reading
 from sortal.errors import InputError
-from sortal.images.vector_sets import feature_notes, features_in_memory, read_features
+from sortal.images.vector_sets import check_features_differ, feature_notes, features_in_memory, read_features
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.8, 0.6]], dtype=np.float32)
 
@@ -32,9 +32,21 @@ def test_a_table_labels_rows_in_their_order_where_these_have_no_names(tmp_path: 
     assert found.files == ("a.png", "b.png", "c.png", "d.png")
     assert found.paths[0] == str(tmp_path / "a.png")
     assert found.labels.tolist() == [1, -1, 0, -1]
+    (tmp_path / "t.csv").write_text("id,label,site\n1,oak,x\n2,,x\n3,elm,y\n4,,y\n")
+    found = read_features(tmp_path / "x.npy", labels=tmp_path / "t.csv")
+    assert (found.files, found.columns.names) == (("1", "2", "3", "4"), ("site",))
     (tmp_path / "t.csv").write_text("file_name,label\na.png,oak\n")
     with pytest.raises(InputError, match="a row for each of 4 vectors, in their order, got 1"):
         read_features(tmp_path / "x.npy", labels=tmp_path / "t.csv")
+
+
+def test_a_name_that_leads_out_of_the_folder_is_no_picture(tmp_path: Path) -> None:
+    inside = str(tmp_path / "pictures/b.png")
+    names = ["a.png", inside, "/etc/passwd", "a/../../x.png"]
+    np.savez(tmp_path / "x.npz", features=X, file_name=np.array(names))
+    found = read_features(tmp_path / "x.npz", folder=tmp_path / "pictures")
+    assert found.paths == (str(tmp_path / "pictures/a.png"), inside, "", "")
+    assert found.files == tuple(names)
 
 
 def test_a_table_labels_rows_by_their_names(tmp_path: Path) -> None:
@@ -49,6 +61,15 @@ def test_a_table_labels_rows_by_their_names(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("file_name,label\nnobody,elm\n")
     with pytest.raises(InputError, match="these do not: 'nobody'"):
         read_features(tmp_path / "x.npz", labels=tmp_path / "t.csv")
+
+
+def test_a_column_that_may_hold_the_labels_is_refused_where_these_are_learned(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", features=X, id=np.array([*"abcd"]), species=np.array(["oak", "", "elm", ""]))
+    assert read_features(tmp_path / "x.npz").classes == ()
+    with pytest.raises(InputError, match=r"have no labels\. Did you mean to rename 'species' to label") as error:
+        read_features(tmp_path / "x.npz", learned=True)
+    [remedy] = error.value.remedies
+    assert read_features(tmp_path / "x.npz", learned=True, reading=Reading(**remedy.settings)).classes == ()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +90,7 @@ def test_vectors_without_a_direction_are_refused_with_their_row(row: list[float]
 
 def test_equal_rows_missing_and_repeated_names_and_wrong_lengths_are_refused() -> None:
     with pytest.raises(InputError, match="all of 3 rows are equal"):
-        features_in_memory(np.ones((3, 2)))
+        check_features_differ(features_in_memory(np.ones((3, 2))))
     with pytest.raises(InputError, match="listed more than once: 'a'"):
         features_in_memory(X, files=["a", "b", "a", "d"])
     with pytest.raises(InputError, match="got none in row 2"):

@@ -14,6 +14,7 @@ from sortal.config import SettingsGroup
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "check": images.check,
     "demo": discover.demo,
+    "features": images.features,
     "discover": discover.discover,
     "export": runs.export,
     "figures": runs.figures,

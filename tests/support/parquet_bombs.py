@@ -81,7 +81,7 @@ BOMBS: tuple[tuple[Callable[[Path], None], str], ...] = (
     (many_rows, r"has 30,000,000 or more rows, but a Parquet file of its size has at most 262,144\. Save it as CSV"),
     (many_rows_of_nothing, r"has 40,000,000 or more rows"),
     (one_text_often, r"has a cell with more than 131,072 characters"),
-    (texts_below_the_limit_often, r"MB or more in its cells, but a Parquet file of its size has at most 67\.1 MB"),
+    (texts_below_the_limit_often, r"MB or more in its cells, but a file of its size has at most 67\.1 MB"),
     (a_long_text, r"has 300\.0 MB or more in its cells"),
     (a_long_text_that_is_denied, r"has 300\.0 MB or more in its cells"),
     (growing_texts, r"MB or more in its cells"),

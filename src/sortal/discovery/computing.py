@@ -16,13 +16,16 @@ from sortal.images.columns import OWN_PREFIX, ImageColumn
 from sortal.images.exported import utf8
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings
+from sortal.learning.backbones.names import check_backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.system.device import choose_device, start
 from sortal.system.files import write_atomically
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 
 ARGUMENTS = {name: f"{OWN_PREFIX}{name}" for name in ("file", "allow_pickle")}  # names that numpy.savez cannot write
 WRITTEN = (".parquet", ".npz")  # extensions
+CACHE_MARK = "sortal-features"  # a file in folders that are made here, and may be removed
 
 
 def compute_features(
@@ -44,9 +47,12 @@ def compute_features(
     device = choose_device(runtime.device, None)
     start(device)
     chosen = resolved(Discovery(backbone=backbone, weights=weights), on_gpu=device.type == "cuda").backbone
+    check_backbone(chosen, weights)
     network = load_backbone(chosen, weights=weights).to(device)
     settings = Settings.of(network.spec, max_pixels)
-    cache = out.with_name(f"{out.name}.cache")
+    cache = _cache_of(out)
+    make_folder(cache)
+    (cache / CACHE_MARK).touch()
     found = read_once(images, network, cache, settings, AUTO, runtime)
     write_atomically(out, _encoded(images.select(found.readable), found, out.suffix.lower()))
     shutil.rmtree(cache, ignore_errors=True)
@@ -62,8 +68,15 @@ def check_file_to_write(out: Path, force: bool) -> None:
         raise InputError(f"The features must be a file in an existing folder, got {str(out)!r}.", another)
     if os.path.lexists(out) and not force:
         raise InputError(f"The file {str(out)!r} exists.", another, Remedy("overwrite it", force=True))
+    cache = _cache_of(out)
+    if os.path.lexists(cache) and not (cache / CACHE_MARK).is_file():
+        raise InputError(f"{str(cache)!r}, where features are kept until all are computed, is not Sortal's.", another)
     if out.suffix.lower() == ".parquet":
         _arrow()
+
+
+def _cache_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.cache")
 
 
 def _encoded(images: ImageSet, found: StreamedRows, kind: str) -> bytes:

@@ -1,5 +1,6 @@
 """Defaults that suit the images and the machine, and the notes that report them or suggest others."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from sortal import config
@@ -31,12 +32,7 @@ VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (20, 100), 60_000  # the fewest a
 FEW_IMAGES = 2000  # below which training takes fewer epochs
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES = (config.TINY_CONTRAST, config.TINY_DISTILLATION, config.TINY_ROUNDS)  # of the small network
-
-VECTOR_LOSSES: dict[str, Losses] = {
-    "gcd": config.VECTOR_CONTRAST,
-    "simgcd": config.VECTOR_DISTILLATION,
-    "sortal": config.VECTOR_ROUNDS,
-}
+VECTOR_LOSSES = (config.VECTOR_CONTRAST, config.VECTOR_DISTILLATION, config.VECTOR_ROUNDS)  # of feature vectors
 
 
 def resolved(settings: Discovery, *, on_gpu: bool, features: bool = False) -> Discovery:
@@ -67,9 +63,9 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
     of = registration_of(settings.method)
     losses = of.usual_losses()
     if settings.backbone == CONVNET:
-        losses = _tiny(losses)
+        losses = _suited(losses, TINY_LOSSES)
     elif settings.backbone == VECTORS:
-        losses = VECTOR_LOSSES.get(of.name, losses)
+        losses = _suited(losses, VECTOR_LOSSES)
     recipe = Recipe(
         method=of.name,
         training=_training(settings, of, n_images, on_gpu),
@@ -81,13 +77,13 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
     return changed(recipe, settings.set)
 
 
-def _tiny(losses: Losses) -> Losses:
-    """Return what suits the small network; settings derived from ours follow them, but for defaults of their own."""
-    for tiny in TINY_LOSSES:
-        if isinstance(losses, kind := type(tiny)):
+def _suited(losses: Losses, to: Sequence[Losses]) -> Losses:
+    """Return what suits another network; settings derived from ours follow them, but for defaults of their own."""
+    for suited in to:
+        if isinstance(losses, kind := type(suited)):
             usual, names = kind(), [field.name for field in fields(kind)]
             kept = [name for name in names if getattr(losses, name) == getattr(usual, name)]
-            losses = replace(losses, **{name: getattr(tiny, name) for name in kept})
+            losses = replace(losses, **{name: getattr(suited, name) for name in kept})
     return losses
 
 

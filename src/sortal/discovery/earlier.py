@@ -74,7 +74,7 @@ class Additions:
 
     sources: tuple[ImageSource, ...] = ()
     updates: tuple[Update, ...] = ()  # one per source
-    rows: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # number of the source, and name there, by path
+    rows: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # number of the source, and name there, by file
 
 
 NOTHING_ADDED = Additions()

@@ -1,7 +1,7 @@
 """A file of feature vectors that a job sorts instead of images, and what does not go together with it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from sortal.discovery.earlier import NOTHING_ADDED, Additions, Wanted
 from sortal.errors import InputError, Remedy
 from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet
+from sortal.images.store.vector_rows import digests_of
 from sortal.images.vector_sets import read_features
 from sortal.runs.facts import RunFacts
 from sortal.runs.storage import peek
+from sortal.system.text import plural
 
 FROM_NETWORKS = ("backbone", "weights", "trained")  # settings that are about a network
 
@@ -35,7 +37,9 @@ class FeatureFile:
     def read(self, wanted: Wanted) -> ImageSet:
         """Read the vectors and their labels."""
         table = None if wanted.labels is None else Path(wanted.labels)
-        return read_features(Path(self.path), folder=Path(self.folder), labels=table, reading=wanted.reading)
+        return read_features(
+            Path(self.path), folder=Path(self.folder), labels=table, reading=wanted.reading, learned=True
+        )
 
 
 def feature_file(images: object, features: str | os.PathLike[str] | None) -> FeatureFile | None:
@@ -81,29 +85,42 @@ def _followed(images: ImageSet, parts: Sequence[ImageSet]) -> Columns:
     return columns
 
 
-def with_added_features(images: ImageSet, facts: RunFacts, reading: Reading) -> tuple[ImageSet, Additions]:
+def with_added_features(
+    images: ImageSet, facts: RunFacts, reading: Reading, note: Callable[[str], None]
+) -> tuple[ImageSet, Additions]:
     """Append the vectors that were added to a run, unlabelled, from their files, unless they are in the set already."""
+    assert images.features is not None
     first, rows, parts = len(facts.images) - len(facts.updates), dict[str, tuple[int, str]](), list[ImageSet]()
-    here = {*images.paths}
+    here = {*digests_of(images.features).tolist()}
     used = list[int]()
     for at, update in enumerate(facts.updates):
         if not update.features or not os.path.isfile(update.features):
+            why = f"{update.features!r} is gone" if update.features else "they were given as an array"
+            note(f"{plural(update.images, 'row')} added to that run will be left out, as {why}.")
             continue
         more = read_features(Path(update.features), folder=Path(update.folder), reading=reading)
-        new = np.array([path not in here for path in more.paths], dtype=bool)
+        assert more.features is not None
+        width, own = images.features.shape[1], more.features.shape[1]
+        if own != width:
+            raise InputError(
+                f"The features {update.features!r}, which were added to the run, must have {width:,} dimensions, as "
+                f"the others have, got {own:,}."
+            )
+        contents, once = np.unique(digests_of(more.features), return_index=True)
+        new = np.zeros(len(more), dtype=bool)
+        new[once[[content not in here for content in contents.tolist()]]] = True
         if new.any():
             parts.append(more.select(new))
-            here |= {*more.paths}
-            rows |= {path: (len(used), file) for path, file in zip(parts[-1].paths, parts[-1].files, strict=True)}
+            here |= {*contents.tolist()}
+            rows |= {f"{update.features}: {file}": (len(used), file) for file in parts[-1].files}
             used.append(at)
     if not parts:
         return images, NOTHING_ADDED
-    assert images.features is not None
     none = np.full(len(rows), -1)
     joined = replace(
         images,
-        files=(*images.files, *rows),  # their paths: names may occur in several files
-        paths=(*images.paths, *rows),
+        files=(*images.files, *rows),  # with their file: names may occur in several
+        paths=(*images.paths, *(path for each in parts for path in each.paths)),
         features=np.concatenate([images.features, *(each.features for each in parts if each.features is not None)]),
         labels=np.concatenate([images.labels, none]),
         truth=np.concatenate([images.truth, none]),

@@ -34,6 +34,7 @@ from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.images.folders import are_folders, common_folder, unread_pictures
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
+from sortal.images.vector_sets import check_features_differ
 from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
@@ -253,7 +254,7 @@ def _find(
             if images.features is None:
                 images, added = with_added(images, place, facts)
             else:
-                images, added = with_added_features(images, facts, wanted.reading)
+                images, added = with_added_features(images, facts, wanted.reading, notes.append)
             earlier = replace(earlier, added=added)
             if added.rows:
                 count = plural(len(added.rows), "image that was", "images that were")
@@ -261,6 +262,7 @@ def _find(
     check_sortable(images, wanted.settings)
     worker_count(runtime.workers)
     if images.features is not None:
+        check_features_differ(images)
         wanted = replace(wanted, settings=without_network(wanted.settings))
     else:
         _check_backbone(wanted.settings)

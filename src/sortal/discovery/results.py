@@ -206,11 +206,12 @@ def means_of(x: Features, clusters: NDArray[np.int64], k: int) -> Features:
 def sources_of(job: Job, images: ImageSet) -> tuple[ImageSource, ...]:
     """Return where the images of a job came from: its own folder, then those of images added to the earlier run."""
     own, additions = job.origin.folder, job.earlier.added
-    added = np.array([path in additions.rows for path in images.paths], dtype=bool)
+    added = np.array([file in additions.rows for file in images.files], dtype=bool)
     if not added.any():
         return (source_of(images, own),)
     found = [source_of(images.select(~added), own)]
-    rows = [(path, *additions.rows[path]) for path in images.select(added).paths]
+    others = images.select(added)
+    rows = [(path, *additions.rows[file]) for file, path in zip(others.files, others.paths, strict=True)]
     for number, source in enumerate(additions.sources):
         paths = [(file, path) for path, at, file in rows if at == number]
         found.append(_source(paths, source.folder))
@@ -221,7 +222,8 @@ def source_of(images: ImageSet, folder: str | None) -> ImageSource:
     """Return where images came from, with the path of each file that does not open under its name in the folder."""
     if folder is None:
         return ImageSource(folder=None, images=len(images), paths={})
-    return _source([*zip(images.files, map(os.path.abspath, images.paths), strict=True)], folder)
+    paths = (path and os.path.abspath(path) for path in images.paths)
+    return _source([*zip(images.files, paths, strict=True)], folder)
 
 
 def _source(rows: Sequence[tuple[str, str]], folder: str | None) -> ImageSource:
@@ -231,7 +233,7 @@ def _source(rows: Sequence[tuple[str, str]], folder: str | None) -> ImageSource:
 
 def named_at_source(job: Job, images: ImageSet, blank: Assignments) -> Assignments:
     """Give images that were added to the earlier run the names they have in their own folder."""
-    own = [job.earlier.added.rows.get(path) for path in images.paths]
+    own = [job.earlier.added.rows.get(file) for file in images.files]
     if not any(own):
         return blank
     files = (file if at is None else at[1] for file, at in zip(blank.files, own, strict=True))

@@ -175,7 +175,10 @@ def _given(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> 
     bare = replace(images, paths=("",) * n)  # no picture is needed
     settings = Settings.of(backbone.spec)
     store = store_pictures(bare, contents, job.cache / "pixels", settings=settings, runtime=runtime)
-    x = extract(backbone, store, normalise=True, folder=job.cache, processes=job.processes, runtime=runtime)
+    precision, processes = job.recipe.training.precision, job.processes
+    x = extract(
+        backbone, store, normalise=True, folder=job.cache, precision=precision, processes=processes, runtime=runtime
+    )
     return StreamedRows(readable=np.ones(n, dtype=bool), contents=contents, x=x, quarantine=())
 
 

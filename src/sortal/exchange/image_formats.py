@@ -141,7 +141,8 @@ def _copy(request: Request, number: int, target: Path) -> None:
     """Copy a file as far as it reached when it was opened, for it may be growing; the copy must have its content."""
     row = request.rows[number]
     with open_regular(row.path) as file, target.open("xb") as copy:
-        if digest_of(file, copy=copy) != row.content:
+        found = digest_of(file, copy=copy)
+        if found != row.content and (request.originals.compared or not found):
             raise ChangedError
 
 

@@ -18,7 +18,7 @@ def shared_names(run: Run) -> list[str]:
     for file, at in rows:
         taken[at].add(file)
         if is_absolute(file):
-            absolute[at][file] = os.path.abspath(sources[at].path_of(file))
+            absolute[at][file] = os.path.abspath(sources[at].path_of(file) or file)
     names = [*map(_relative, sources, absolute, taken)]
     return [names[at].get(file, file) for file, at in rows]
 

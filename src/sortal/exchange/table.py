@@ -1,6 +1,8 @@
 """One table with a row per image."""
 
 import io
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -40,11 +42,27 @@ def embeddings(request: Request) -> LeftOut:
     x = np.ascontiguousarray(request.run.features[kept], dtype=np.float32)
     typed = _typed(request, arrow)
     left_out = {*ExportedRow._fields} - {*EMBEDDING_COLUMNS, *["path"] * request.absolute_paths}
-    columns = {"id": typed["file_name"]} | {name: each for name, each in typed.items() if name not in left_out}
+    columns = {"id": arrow.array(_ids(request.rows), arrow.string())} | {
+        name: each for name, each in typed.items() if name not in left_out
+    }
     values = arrow.array(x.ravel(), arrow.float32())
     columns["features"] = arrow.FixedSizeListArray.from_arrays(values, x.shape[1])
     _write(request, _table(parquet, arrow.table(columns)))
     return left
+
+
+def _ids(rows: Sequence[ExportedRow]) -> list[str]:
+    """Return the names of images, with their folder and a number where several have the same."""
+    counts = Counter(row.file_name for row in rows)
+    named = [f"{row.image_folder}/{row.file_name}" if counts[row.file_name] > 1 else row.file_name for row in rows]
+    found = dict[str, None]()
+    for name in map(utf8, named):
+        unique, count = name, 1
+        while unique in found:
+            count += 1
+            unique = f"{name} ({count})"
+        found[unique] = None
+    return [*found]
 
 
 def _typed(request: Request, arrow: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
-from sortal.images import exported, parquet_tables
+from sortal.images import exported, label_tables, parquet_tables
 from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.images.store.vector_rows import VectorMatrix
 from sortal.system import csv_tables
@@ -33,11 +33,15 @@ ROW_COLUMNS = {
     "truth": ("truth",),
 }
 FEATURE_EXTENSIONS = (".parquet", ".csv", ".tsv", ".npz", ".npy", ".safetensors")
+# Of numbered columns, without case, spaces, dashes and underscores: what is taken where there are others.
+FEATURE_PREFIXES = ("", "d", "dim", "e", "emb", "f", "feat", "v", "x", *FEATURE_COLUMNS)
 FEWEST_DIMENSIONS = 2  # numbered columns that are taken for features
 EXPORTED_EMBEDDINGS = ("id", "category", "status", "confidence")  # columns by which an export is recognised
 BROKEN = "it is damaged, claims more than it has, or holds Python objects"
 LONGEST_VECTOR = 2**16  # numbers
 MOST_ROWS_AT_ONCE = 512
+# Bytes that any file may expand to; a larger one so many times its own, as features that are mostly 0 shrink well.
+LITTLE_FEATURES, FEATURES_RATIO = 2**28, 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,7 @@ class FeatureRows:
     label: Sequence[object] | None = None
     truth: Sequence[object] | None = None
     columns: Columns = NO_COLUMNS  # all others
+    hint: str = ""  # which of these may be meant as names and labels
 
 
 def read_feature_file(path: Path) -> FeatureRows:
@@ -70,8 +75,11 @@ def read_feature_file(path: Path) -> FeatureRows:
 # Errors below lack their subject.
 
 
-def as_matrix(x: object, what: str = "") -> VectorMatrix:
+def as_matrix(x: Any, what: str = "") -> VectorMatrix:
     """Return an array of numbers as float32 (n, d)."""
+    if hasattr(x, "detach"):  # a tensor, which may be on a GPU, or of a type that NumPy lacks
+        x = x.detach().cpu()
+        x = x.float() if x.is_floating_point() else x
     try:
         found = np.asarray(x)
     except ValueError:  # rows of unequal lengths
@@ -97,7 +105,8 @@ def _npz(path: Path) -> FeatureRows:
         try:
             with ZipFile(file) as packed:
                 claimed = sum(each.file_size for each in packed.infolist())
-            parquet_tables.check_claim(0, claimed, os.fstat(file.fileno()).st_size)
+            size = os.fstat(file.fileno()).st_size
+            parquet_tables.check_claim(0, claimed, size, LITTLE_FEATURES, FEATURES_RATIO)
             file.seek(0)
             held = np.load(file, allow_pickle=False)
             arrays = {name: held[name] for name in held.files}
@@ -130,13 +139,25 @@ def _of_arrays(arrays: Mapping[str, NDArray[Any]]) -> FeatureRows:
     for name in meant(arrays).values():
         if arrays[name].shape != (n,):
             raise InputError(f"must have a {name} for each of {n:,} rows, got an array of shape {arrays[name].shape}.")
-    listed = {name: values.tolist() for name, values in arrays.items() if values.shape == (n,)}
+    listed = {name: _cells(name, values) for name, values in arrays.items() if values.shape == (n,)}
     return _rows(as_matrix(arrays[named[0]]), listed)
 
 
+def _cells(name: str, values: NDArray[Any]) -> list[object]:
+    try:
+        cells: list[object] = (np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values).tolist()
+    except UnicodeDecodeError:
+        raise InputError(f"must have UTF-8 text as {name}.") from None
+    return cells
+
+
 def meant(header: Collection[str]) -> dict[str, str]:
-    """Return the columns that name or label rows, by what Sortal calls them."""
-    called = {name: next((each for each in names if each in header), None) for name, names in ROW_COLUMNS.items()}
+    """Return the columns that name or label rows, by what Sortal calls them, whatever their case."""
+    plain = {label_tables.plain_name(each): each for each in reversed([*header])}
+    called = {
+        name: next((plain[each] for each in map(label_tables.plain_name, names) if each in plain), None)
+        for name, names in ROW_COLUMNS.items()
+    }
     return {name: own for name, own in called.items() if own is not None}
 
 
@@ -146,24 +167,34 @@ def _rows(features: VectorMatrix, columns: Mapping[str, Sequence[object]]) -> Fe
     left_out = {*known.values(), *(exported.RESERVED_COLUMNS if {*EXPORTED_EMBEDDINGS} <= {*columns} else ())}
     others = [name for name in columns if name not in left_out]
     kept = Columns.infer(others, (columns[name] for name in others), exported.RESERVED_COLUMNS)
-    return FeatureRows(features, **{name: columns[own] for name, own in known.items()}, columns=kept)
+    hint = label_tables.rename_hint([*columns], [name for name in ("file_name", "label") if name not in known])
+    return FeatureRows(features, **{name: columns[own] for name, own in known.items()}, columns=kept, hint=hint)
 
 
 def numbered_columns(names: Sequence[str]) -> list[str]:
     """Return the columns, one per dimension, in the order of their numbers: f0, f1, ... or 0, 1, ..."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for name in names:
-        if found := re.fullmatch(r"(.*?)(\d{1,6})", name.strip()):
-            groups.setdefault(found[1], []).append((int(found[2]), name))
-    largest = max(groups.values(), key=len) if groups else []
-    largest.sort()
-    numbers = [number for number, _ in largest]
-    if len(largest) < FEWEST_DIMENSIONS or numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
+        if numbered := re.fullmatch(r"(.*?)(\d{1,6})", name.strip()):
+            groups.setdefault(numbered[1], []).append((int(numbered[2]), name))
+    found = {prefix: sorted(group) for prefix, group in groups.items() if _is_counted(group)}
+    usual = [prefix for prefix in found if label_tables.plain_name(prefix) in FEATURE_PREFIXES]
+    chosen = usual if len(usual) == 1 else [*found]
+    if len(chosen) > 1:
+        first = listing([found[prefix][0][1] for prefix in chosen])
+        raise InputError(f"has several groups of numbered columns, from {first}. Call those of the features f0, f1 ...")
+    if not chosen:
         raise InputError(
             f"must have a column of lists called features, or a numbered column per dimension, such as f0, f1, ...; "
             f"its columns are: {listing(names, show=8) or 'none'}."
         )
-    return [name for _, name in largest]
+    return [name for _, name in found[chosen[0]]]
+
+
+def _is_counted(group: Sequence[tuple[int, str]]) -> bool:
+    """Tell whether columns are numbered without a gap."""
+    numbers = sorted(number for number, _ in group)
+    return len(group) >= FEWEST_DIMENSIONS and numbers == [*range(numbers[0], numbers[0] + len(numbers))]
 
 
 def _delimited(path: Path) -> FeatureRows:
@@ -264,7 +295,7 @@ def _batches(path: str, options: JsonObject) -> Any:
         kinds = {field.name: field.type for field in schema}
         if len(kinds) < len(schema.names):
             raise InputError("has two columns of the same name. Rename one of them.")
-        lists = [name for name, kind in kinds.items() if types.is_list(kind) or types.is_fixed_size_list(kind)]
+        lists = [name for name, kind in kinds.items() if _is_list(kind)]
         lists = [name for name in lists if name.lower() in FEATURE_COLUMNS] or lists
         if len(lists) > 1:
             raise InputError(f"has several columns of lists: {listing(lists)}. Call the features features.")
@@ -282,10 +313,16 @@ def _batches(path: str, options: JsonObject) -> Any:
             sent += x.nbytes + sum(
                 len(cell) if isinstance(cell, str) else 8 for each in cells.values() for cell in each
             )
-            parquet_tables.check_claim(rows, sent, size)
+            parquet_tables.check_claim(rows, sent, size, LITTLE_FEATURES, FEATURES_RATIO)
             out.write(np.ascontiguousarray(x).data)
             yield {"columns": json.loads(json.dumps(cells, default=str))}
     return width
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _listed(column: Any, before: int) -> VectorMatrix:

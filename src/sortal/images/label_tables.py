@@ -46,10 +46,13 @@ class LabelRows:
     columns: Columns = NO_COLUMNS  # all others
 
 
-def read(path: Path, *, extra_columns: ExtraColumns = "keep") -> LabelRows:
-    """Read a label table; its extension gives the format."""
+def read(path: Path, *, extra_columns: ExtraColumns = "keep", by_id: bool = False) -> LabelRows:
+    """Read a label table; its extension gives the format. With `by_id`, `id` may stand for `file_name`."""
     with _naming(path):
-        header, rows = _cells(path, others=extra_columns != "ignore")
+        header, rows = _cells(path, others=extra_columns != "ignore" or by_id)
+        if by_id and "file_name" not in header and "id" in header:
+            header = ["file_name" if name == "id" else name for name in header]
+            rows = [{**row, "file_name": "" if row.get("id") is None else str(row["id"])} for row in rows]
         _check_columns(header, extra_columns)
         files, folders = _file_names(rows), list[str]()
         columns = NO_COLUMNS if extra_columns == "ignore" else _other_columns(header, rows)
@@ -129,7 +132,7 @@ def _check_columns(header: Sequence[str], extra_columns: str) -> None:
             )
         raise InputError(
             f"must have the columns file_name and label; missing: {listing(missing)}. "
-            f"Its columns are: {listing(header, show=8) or 'none'}.{_meant(header, missing)}"
+            f"Its columns are: {listing(header, show=8) or 'none'}.{rename_hint(header, missing)}"
         )
     known = (*LABEL_COLUMNS, GROUP_COLUMN)
     extra = [] if exported.is_exported(header) else [name for name in header if name not in known]
@@ -151,15 +154,20 @@ def _other_columns(header: Sequence[str], rows: TableRows) -> Columns:
     return Columns.infer([*cells], cells.values(), exported.RESERVED_COLUMNS)
 
 
-def _meant(header: Sequence[str], missing: Sequence[str]) -> str:
+def rename_hint(header: Sequence[str], missing: Sequence[str]) -> str:
     """Suggest which columns to rename to those that are missing."""
     hints = []
     for name in missing:
-        plain = {each: re.sub(r"[\s_-]", "", each.casefold()) for each in header if each not in LABEL_COLUMNS}
-        alike = [each for each, text in plain.items() if text in (name.replace("_", ""), *SYNONYMS[name])]
+        others = [each for each in header if each not in LABEL_COLUMNS]
+        alike = [each for each in others if plain_name(each) in (plain_name(name), *SYNONYMS[name])]
         if alike:
             hints.append(f"{listing(alike).replace(', ', ' or ')} to {name}")
     return f" Did you mean to rename {' and '.join(hints)}?" if hints else ""
+
+
+def plain_name(column: str) -> str:
+    """Return the name of a column without case, spaces, dashes and underscores."""
+    return re.sub(r"[\s_-]", "", column.casefold())
 
 
 def _content(path: Path) -> bytes:

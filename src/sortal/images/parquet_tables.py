@@ -152,14 +152,14 @@ def cells_of(column: Any, *, shorten: bool = False) -> Sequence[object]:
     return cells
 
 
-def check_claim(rows: int, text: int, size: int) -> None:
+def check_claim(rows: int, text: int, size: int, little: int = LITTLE_TEXT, ratio: int = RATIO) -> None:
     """Refuse more rows, or more bytes of cells, than a file of this size has."""
-    most_rows, most_text = max(FEW_ROWS, size), max(LITTLE_TEXT, RATIO * size)
+    most_rows, most_text = max(FEW_ROWS, size), max(little, ratio * size)
     if rows > most_rows:
         raise InputError(f"has {rows:,} or more rows, but a Parquet file of its size has at most {most_rows:,}. {CSV}")
     if text > most_text:
         has, limit = byte_sizes(text, most_text)
-        raise InputError(f"has {has} or more in its cells, but a Parquet file of its size has at most {limit}. {CSV}")
+        raise InputError(f"has {has} or more in its cells, but a file of its size has at most {limit}. {CSV}")
 
 
 def limit_memory() -> None:

@@ -15,21 +15,33 @@ from sortal.images.columns import NO_COLUMNS
 from sortal.images.feature_files import FeatureRows, as_matrix, read_feature_file
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.reading import PerImage, check_once, label_column, settled
-from sortal.images.store.vector_rows import VectorMatrix, digests_of
+from sortal.images.store.vector_rows import VectorMatrix, digests_of, row_lengths
 from sortal.system.text import plural
 
 UNIT_TOLERANCE = 1e-2  # by which the length of a vector may differ from 1 and still count as normalised
 
 
 def read_features(
-    path: Path, *, folder: Path | None = None, labels: Path | None = None, reading: Reading = Reading()
+    path: Path,
+    *,
+    folder: Path | None = None,
+    labels: Path | None = None,
+    reading: Reading = Reading(),
+    learned: bool = False,
 ) -> ImageSet:
     """Read a file of feature vectors. Names of rows are files in `folder`, by default that of the file, if these exist.
 
-    `labels` is a table: of the names in the file, or where it has none, of its rows in their order.
+    `labels` is a table: of the names in the file, or where it has none, of its rows in their order. If the labels are
+    to be `learned`, columns that may be meant as names or labels but are called something else are refused.
     """
     rows = read_feature_file(path)
     what = f"The features {str(path)!r}"
+    if learned and labels is None and rows.hint and reading.extra_columns == "keep":
+        missing = "names" if rows.label is not None else "labels" if rows.file_name is not None else "names or labels"
+        raise InputError(
+            f"{what} have no {missing}.{rows.hint}",
+            Remedy("leave out columns that are neither", extra_columns="ignore"),
+        )
     if labels is not None:
         rows = _with_table(rows, what, labels, reading)
     return vector_set(rows, what, folder or path.parent, reading)
@@ -71,12 +83,24 @@ def vector_set(rows: FeatureRows, what: str, folder: Path, reading: Reading) -> 
     label, truth = (_classes(column, what, reading) for column in (rows.label, rows.truth))
     return image_set(
         files,
-        paths=[os.path.join(folder, file) for file in files],
+        paths=_pictures(files, folder),
         labels=label or [None] * n,
         truth=truth,
         features=rows.features,
         columns=NO_COLUMNS if reading.extra_columns == "ignore" else rows.columns,
     )
+
+
+def _pictures(files: Sequence[str], folder: Path) -> list[str]:
+    """Return the path of each row's picture; "" if its name, which anyone may have written, leads out of the folder."""
+    homes = tuple(os.path.join(resolve(folder), "") for resolve in (os.path.abspath, os.path.realpath))
+
+    def path(file: str) -> str:
+        found = os.path.join(folder, file)
+        climbs = ".." in file.replace("\\", "/").split("/")  # wherever a link before it leads
+        return found if os.path.abspath(found).startswith(homes) and not climbs else ""
+
+    return [*map(path, files)]
 
 
 def _names(rows: FeatureRows, what: str) -> list[str]:
@@ -114,13 +138,18 @@ def _check_numbers(x: VectorMatrix, files: Sequence[str], what: str) -> None:
                 f"{what} {rule}, got {got} in {plural(len(bad), 'row')}: {named}. Correct or leave out "
                 f"{'this row' if len(bad) == 1 else 'these rows'}."
             )
-    if len(x) > 1 and (x == x[0]).all():
-        raise InputError(f"{what} must differ, but all of {len(x):,} rows are equal.")
+
+
+def check_features_differ(images: ImageSet) -> None:
+    """Refuse vectors that are all equal, among which there is nothing to find."""
+    x = images.features
+    if x is not None and len(x) > 1 and (x == x[0]).all():
+        raise InputError(f"The features must differ, but all of {len(x):,} rows are equal.")
 
 
 def _with_table(rows: FeatureRows, what: str, labels: Path, reading: Reading) -> FeatureRows:
     """Return the rows with labels from a table."""
-    table = label_tables.read(labels, extra_columns=reading.extra_columns)
+    table = label_tables.read(labels, extra_columns=reading.extra_columns, by_id=True)
     n = len(rows.features)
     if rows.file_name is None:
         if len(table.file_name) != n:
@@ -162,7 +191,7 @@ def feature_notes(images: ImageSet) -> list[str]:
     x = images.features
     assert x is not None
     notes = []
-    lengths = np.linalg.norm(x, axis=1)
+    lengths = row_lengths(x)
     if (np.abs(lengths - 1) > UNIT_TOLERANCE).any():
         shortest, longest = int(lengths.argmin()), int(lengths.argmax())
         notes.append(

@@ -15,11 +15,11 @@ class ImageSource:
 
     folder: str | None
     images: int
-    paths: dict[str, str]  # file to path, for files that do not open under their name in the folder
+    paths: dict[str, str]  # file to path, for files that do not open under their name in the folder; "" without one
 
     def path_of(self, file: str) -> str:
-        """Return the path of a file; it is empty for an image that was given as an array."""
-        return "" if self.folder is None else self.paths.get(file) or os.path.join(self.folder, file)
+        """Return the path of a file; it is empty for an image that was given as an array, or has no picture."""
+        return "" if self.folder is None else self.paths.get(file, os.path.join(self.folder, file))
 
 
 @dataclass(frozen=True, kw_only=True)

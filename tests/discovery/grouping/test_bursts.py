@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +14,14 @@ from PIL import Image
 from support import tiny_folder as tiny
 from support.runtimes import CPU
 
+from sortal.config import Rounds
 from sortal.discovery.grouping import bursts
 from sortal.discovery.grouping.bursts import (
     WIDTH,
     align,
     burst_groups,
     describe_bursts,
+    find_moments,
     groups_of_one_class,
     structure,
     what_groups_hold,
@@ -27,6 +31,7 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.images.moments import Moments
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
+from sortal.images.store.vector_rows import Vectors
 
 SIDE = 96
 
@@ -185,3 +190,12 @@ def test_without_bursts_nothing_changes(tmp_path: Path, monkeypatch: pytest.Monk
     assert first.facts.hashes == again.facts.hashes
     assert first.assignments.category_id.tolist() == again.assignments.category_id.tolist()
     assert first.assignments.confidence.tobytes() == again.assignments.confidence.tobytes()
+
+
+def test_pictures_of_vectors_decide_nothing(tmp_path: Path) -> None:
+    pictures = stored(tmp_path, [scene(0), cropped(scene(0), 0.05, 0.05, 0.9), scene(1), scene(2)])
+    store = replace(pictures, digests=np.array([b"a", b"b", b"c", b"c"]), vectors=Vectors(np.eye(4, dtype=np.float32)))
+    images = image_set([*"abcd"], paths=[""] * 4, labels=[None] * 4)
+    settings = SimpleNamespace(groups="auto", k="auto")
+    job: Any = SimpleNamespace(recipe=SimpleNamespace(losses=Rounds()), settings=settings)
+    assert find_moments(job, images, store, CPU).of.tolist() == [0, 1, 2, 2]

@@ -37,3 +37,8 @@ def test_a_single_vector_has_no_neighbours() -> None:
 def test_contents_differ_where_a_number_does() -> None:
     same, other, again = digests_of(np.array([[1, 2], [1, 2.0000002], [1, 2]], dtype=np.float32)).tolist()
     assert same == again != other
+
+
+def test_the_largest_and_smallest_numbers_have_a_direction() -> None:
+    x = np.array([[3e38, 0.0], [0.0, -1e20], [1e-30, 0.0]], dtype=np.float32)
+    assert np.array_equal(unit_rows(x), np.array([[1, 0], [0, -1], [1, 0]], dtype=np.float32))

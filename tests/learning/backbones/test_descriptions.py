@@ -9,7 +9,7 @@ from support import tiny_encoders
 
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import digest
-from sortal.learning.backbones.descriptions import cached_weights, find_published, is_published, weights_of
+from sortal.learning.backbones.descriptions import cached_weights, check_tag, find_published, is_published, weights_of
 from sortal.learning.backbones.names import check_backbone
 from sortal.learning.backbones.registry import cached_weights as cached_by_name
 from sortal.learning.backbones.registry import load_backbone
@@ -117,3 +117,21 @@ def test_weights_of_open_clip_are_found_on_the_hub(hub: Path) -> None:
     (home / "refs").mkdir()
     (home / "refs" / "main").write_text(REVISION)
     assert weights_of("open_clip:ViT-B-16/laion2b_s34b_b88k", found) == file
+
+
+def test_a_name_of_open_clip_without_a_tag_has_what_all_its_weights_agree_on() -> None:
+    pytest.importorskip("open_clip")
+    stated = find_published("open_clip:ViT-B-16-SigLIP").config["preprocess_cfg"]
+    assert (stated["mean"], stated["std"]) == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    for name in ("open_clip:ViT-B-16-SigLIP", "open_clip:ViT-B-16/openai", "convnext_tiny"):
+        check_tag(name)
+    with pytest.raises(InputError, match=r"must include a tag, NAME/TAG, .* one of 'openai', "):
+        check_tag("open_clip:ViT-B-16")
+
+
+def test_a_model_of_another_library_is_said_to_be_one(hub: Path) -> None:
+    put_on(hub, "convnext", "someone/bert")
+    [config] = hub.rglob("config.json")
+    config.write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(InputError, match=r"must be a model of timm or open_clip, but its config\.json is of neither"):
+        find_published("hf-hub:someone/bert")

@@ -107,9 +107,11 @@ def test_a_backbone_is_made_for_the_requested_size(
 
 
 @pytest.mark.usefixtures("small")
-def test_features_come_after_the_final_norm_whatever_timm_would_pool() -> None:
-    """By default timm averages the patches of this one without a norm."""
-    found = features(random("eva02_tiny_patch14_224", 28)).double()
+def test_features_come_after_the_final_norm_whatever_timm_pools(tmp_path: Path) -> None:
+    """The weights of this one are for the average of its patches, and have no norm for its class token."""
+    name, file = "eva02_tiny_patch14_224", tmp_path / "w.safetensors"
+    save_file(timm.create_model(name, img_size=28).state_dict(), file)
+    found = features(load_backbone(name, weights=file, image_size=28)).double()
     # A layer norm leaves mean 0 and variance v / (v + 1e-6), far within these bounds for inputs of any size.
     torch.testing.assert_close(found.mean(dim=1), torch.zeros(3).double(), rtol=0, atol=1e-5)
     torch.testing.assert_close(found.std(dim=1, correction=0), torch.ones(3).double(), rtol=1e-3, atol=0)

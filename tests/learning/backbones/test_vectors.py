@@ -1,10 +1,14 @@
 """Feature vectors as a backbone: the identity until the head is trained."""
 
+import json
 from pathlib import Path
 
+import pytest
 import torch
 import torch.nn.functional as nnf
 
+from sortal.errors import InputError
+from sortal.learning.backbones.names import check_backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.backbones.vectors import GAIN, ResidualHead, VectorBackbone
 
@@ -48,3 +52,14 @@ def test_a_saved_backbone_has_the_mean_and_the_head(tmp_path: Path) -> None:
     backbone.get_parameter("net.1.last.weight").data.fill_(0.5)
     backbone.save(tmp_path / "model")
     assert torch.equal(load_backbone(str(tmp_path / "model.json"))(rows()), backbone(rows()))
+
+
+@pytest.mark.parametrize("width", [-1, 0, 10**11])
+def test_a_model_of_features_with_an_impossible_width_is_refused(width: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    VectorBackbone(torch.zeros(4)).save(path.with_suffix(""))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "width": width}))
+    with pytest.raises(InputError, match=r"The width in .* must be from 1 to 65,536"):
+        load_backbone(str(path))
+    with pytest.raises(InputError, match="is of feature vectors, and cannot read images"):
+        check_backbone(str(path), None)

@@ -392,3 +392,12 @@ def test_features_of_a_real_efficientnet_are_those_of_its_own_code() -> None:
     with torch.no_grad():
         expected = net.extract_features(images).mean(dim=(2, 3))
         torch.testing.assert_close(backbone(images), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_timm_calls_a_classifier_is_not_of_the_backbone() -> None:
+    net: Any = timm.create_model("test_vit", num_classes=0)
+    state = {**net.state_dict(), "heads.0.weight": torch.zeros(2, 64), "classif.bias": torch.zeros(2)}
+    with pytest.raises(InputError, match=r"2 unexpected: 'classif\.bias', 'heads\.0\.weight'"):
+        fill(net, state, name="test_vit", origin="a file")
+    net.pretrained_cfg = {"classifier": ("heads.0", "heads.1", "classif")}
+    fill(net, state, name="test_vit", origin="a file")

@@ -104,7 +104,9 @@ def describe_bursts(moments: Moments, images: ImageSet, hold: GroupsHold) -> str
 
 
 def _cached(job: Job, store: PixelStore, runtime: Runtime) -> Moments:
-    """Return the moments of stored images; all processes get the same."""
+    """Return the moments of stored images; all processes get the same. Of vectors, copies alone share one."""
+    if store.vectors is not None:  # whatever their pictures show
+        return Moments.grouped(np.unique(store.digests, return_inverse=True)[1])
     key = cache.key("bursts", store.made, cache.hashed(store.digests))
     path = job.cache / "bursts" / f"{key}.json"
 

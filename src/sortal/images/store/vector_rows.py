@@ -60,7 +60,14 @@ class Vectors:
 
 def unit_rows(x: NDArray[np.floating]) -> VectorMatrix:
     """Return rows (n, d) of unit length; those that are 0 stay so."""
-    found: VectorMatrix = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    lengths = row_lengths(x)
+    found: VectorMatrix = (x / np.where(lengths > 0, lengths, 1)[:, None]).astype(np.float32)
+    return found
+
+
+def row_lengths(x: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the length of each row, (n,); squares of float32 numbers may be too large for their type, or too small."""
+    found: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
     return found
 
 

@@ -96,16 +96,17 @@ def _create_timm(
 
 
 def _with_class_token(name: str, model: str, arguments: dict[str, Any], size: int) -> nn.Module | None:
-    """Create a vision transformer whose features are its class token; None if it has none."""
+    """Create a vision transformer whose features are its class token; None if it has none, or no weights for it."""
+    with torch.device("meta"):  # allocates no weights
+        pooled = _made(name, model, size, arguments)
     try:
-        return _made(name, model, size, {**arguments, "img_size": size, "global_pool": "token"})
+        net = _made(name, model, size, {**arguments, "img_size": size, "global_pool": "token"})
     except AssertionError as error:
-        with torch.device("meta"):  # allocates no weights
-            pooled = _made(name, model, size, arguments)
         if getattr(pooled, "cls_token", None) is not None:
             problem = hub.first_line(error)
             raise InputError(f"{name} does not support an image_size of {size}: {problem}.") from error
         return None
+    return net if net.state_dict().keys() == pooled.state_dict().keys() else None
 
 
 def _made(name: str, model: str, size: int, arguments: dict[str, Any]) -> nn.Module:

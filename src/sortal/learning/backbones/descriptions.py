@@ -5,6 +5,7 @@ Neither torch nor the libraries are needed here, so that mistakes are reported a
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -30,6 +31,7 @@ KEPT = {  # what a description keeps of a config: all that decides the network a
     "timm": ("architecture", "model_args", "pretrained_cfg"),
     "open_clip": ("model_cfg", "preprocess_cfg"),
 }
+STATED = ("mean", "std", "interpolation", "quick_gelu")  # about images, by open_clip for each file of weights
 NEEDS_OPEN_CLIP = "Image towers of open_clip need its package: pip install 'sortal[names]'."
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -77,7 +79,8 @@ def find_published(name: str) -> Published:
         file = hub.download_first(name, repository, tuple(CONFIGS.values()))
         found = _read(file, repository)
         if found is None and file.name == CONFIGS["timm"]:  # a repository of several libraries
-            found = _read(hub.download(name, repository, CONFIGS["open_clip"]), repository)
+            with suppress(InputError):  # which of these it should have been is not known
+                found = _read(hub.download(name, repository, CONFIGS["open_clip"]), repository)
     except InputError as error:
         how = f"download all files of {repository!r} from the Hugging Face hub on another machine and name their folder"
         message = error.message.replace(f"The weights of {name} are", f"The description of {name} is")
@@ -142,7 +145,7 @@ def _of_open_clip(name: str) -> Published:
         hint = f" Did you mean {listing(near)}?" if near else ""
         raise InputError(f"open_clip must have the model, but it has no {quoted(architecture)}.{hint}")
     config = json.loads((configs / f"{architecture}.json").read_text(encoding="utf-8"))
-    place, preprocessing = _tagged(architecture, tag) if tag else ("", {})
+    place, preprocessing = _tagged(architecture, tag) if tag else ("", _agreed(architecture))
     repository, _, file = place.rpartition("/") if place.count("/") == 2 else (place, "", "")
     described = {"model_cfg": config, "preprocess_cfg": preprocessing}
     return Published("open_clip", described, repository, file)
@@ -157,8 +160,33 @@ def _tagged(architecture: str, tag: str) -> tuple[str, dict[str, Any]]:
     if not stated:
         which = f"one of {listing(tags, show=9)}" if tags else "left out, as there are none"
         raise InputError(f"The weights of open_clip's {architecture} must be {which}, got {quoted(tag)}.")
-    wanted = ("mean", "std", "interpolation", "quick_gelu")
-    return stated.get("hf_hub") or "", {key: stated[key] for key in wanted if key in stated}
+    return stated.get("hf_hub") or "", {key: stated[key] for key in STATED if key in stated}
+
+
+def _agreed(architecture: str) -> dict[str, Any]:
+    """Return what all weights of a model of open_clip say about images."""
+    from open_clip import pretrained
+
+    tags = pretrained.list_pretrained_tags_by_model(architecture)
+    first, *others = [_tagged(architecture, tag)[1] for tag in tags] or [{}]
+    return {key: value for key, value in first.items() if all(each.get(key) == value for each in others)}
+
+
+def check_tag(name: str) -> None:
+    """Raise InputError if a name without a tag does not determine how a model of open_clip treats images."""
+    architecture, _, tag = name.removeprefix(OPEN_CLIP_PREFIX).partition("/")
+    if not name.startswith(OPEN_CLIP_PREFIX) or tag:
+        return
+    from open_clip import pretrained
+
+    tags = pretrained.list_pretrained_tags_by_model(architecture)
+    stated = [_tagged(architecture, each)[1] for each in tags]
+    if len({(*map(str, map(each.get, ("mean", "std"))), bool(each.get("quick_gelu"))) for each in stated}) > 1:
+        raise InputError(
+            f"The name must include a tag, NAME/TAG, as the normalisation of images and the activations depend on the "
+            f"weights, got {quoted(name)}. Use that of the weights which yours are made of, one of "
+            f"{listing(tags, show=len(tags))}."
+        )
 
 
 def _read(path: Path, place: Path | str) -> Published | None:

@@ -2,16 +2,18 @@
 
 import os
 import re
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from sortal.config import CONVNET, is_reference, registered_backbone
+from sortal.config import CONVNET, VECTORS, is_reference, registered_backbone
 from sortal.errors import InputError, listing
 from sortal.learning.backbones import hub
 from sortal.learning.backbones.descriptions import check_weights, find_published, is_published
 from sortal.system.open_folder import kind_of
+from sortal.system.regular_files import read_json
 
 RANDOM = "random"  # untrained weights
 
@@ -25,6 +27,11 @@ def check_backbone(name: str, weights: str | os.PathLike[str] | None) -> None:
         if weights is not None:
             raise has_its_own_weights(saved)
         check_saved(saved)
+        named = ""
+        with suppress(OSError, ValueError, AttributeError):  # which loading reports
+            named = read_json(saved).get("name")
+        if named == VECTORS:
+            raise InputError(f"The saved backbone {str(saved)!r} is of feature vectors, and cannot read images.")
         return
     if weights is not None and weights != RANDOM:
         check_file(Path(weights))

@@ -9,6 +9,7 @@ import torch
 
 from sortal.config import CONVNET, VECTORS, is_reference, registered_backbone
 from sortal.errors import InputError, quoted
+from sortal.images.feature_files import LONGEST_VECTOR
 from sortal.learning.backbones import descriptions, hub
 from sortal.learning.backbones import weights as files
 from sortal.learning.backbones.architectures import check_name, check_normalisation, create, hub_file
@@ -87,6 +88,8 @@ def _load(
         normalised = _load_weights(backbone, Path(weights))
         if not (normalised or small or foreign or architecture or "." in name):
             check_normalisation(name)
+        if not normalised:
+            descriptions.check_tag(name)
     if trained is None:
         trained = len(backbone.blocks) if small else 1
     return backbone.train_last(trained)
@@ -174,6 +177,8 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
             f"The weights in {str(file)!r} do not match the digest in {str(path)!r}. Save the backbone again."
         )
     if spec.name == VECTORS:
+        if not 1 <= spec.width <= LONGEST_VECTOR:
+            raise InputError(f"The width in {str(path)!r} must be from 1 to {LONGEST_VECTOR:,}, got {spec.width:,}.")
         vectors = VectorBackbone(torch.zeros(spec.width))
         _load_weights(vectors, file)
         return vectors

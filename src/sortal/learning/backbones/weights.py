@@ -107,9 +107,15 @@ def fill(net: nn.Module, state: StateDict, *, name: str, origin: str) -> None:
     state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     own = net.state_dict()
     optional = {key for key in own if key.endswith("num_batches_tracked") or key.startswith(f"{RESIDUAL_HEAD}.")}
-    if any(key not in state or state[key].shape != own[key].shape for key in own.keys() - optional):
+    classifiers = _classifiers(net)
+
+    def is_extra(key: str) -> bool:
+        return key not in own and (EXTRA.match(key) is not None or key.startswith(classifiers))
+
+    absent = (key not in state or state[key].shape != own[key].shape for key in own.keys() - optional)
+    if any(absent) or any(key not in own and not is_extra(key) for key in state):
         state = _translate(net, state)
-    state = {key: value for key, value in state.items() if key in own or not EXTRA.match(key)}
+    state = {key: value for key, value in state.items() if not is_extra(key)}
     missing = sorted(own.keys() - state.keys() - optional)
     unexpected = sorted(state.keys() - own.keys())
     both = (("missing", missing), ("unexpected", unexpected))
@@ -132,6 +138,13 @@ def fill(net: nn.Module, state: StateDict, *, name: str, origin: str) -> None:
         if value.is_floating_point() and not value.isfinite().all():
             raise InputError(f"The weights in {origin} must be finite, but {shown} is not. Download the file again.")
     net.load_state_dict(state, strict=False)
+
+
+def _classifiers(net: nn.Module) -> tuple[str, ...]:
+    """Return what the names of the weights of a network's classifiers begin with, as timm says."""
+    about = getattr(net, "pretrained_cfg", None)
+    named = about.get("classifier") if isinstance(about, dict) else None
+    return tuple(f"{each}." for each in ([named] if isinstance(named, str) else named or ()))
 
 
 def _read_checkpoint(path: Path) -> Any:

@@ -229,7 +229,8 @@ def _irregular(run: Run, row: int, absolute_paths: bool) -> str | None:
     file, source = run.assignments.files[row], run.facts.images[run.assignments.folders[row]]
     if source.folder is None or (readable(file) == file and file not in source.paths and not os.path.isabs(file)):
         return None
-    return _url(run, source.path_of(file), absolute_paths, source.folder)
+    path = source.path_of(file)
+    return path and _url(run, path, absolute_paths, source.folder)
 
 
 def _url(run: Run, path: str, absolute_paths: bool, folder: str | None = None) -> str | None:
