@@ -1,6 +1,7 @@
 """Sets of feature vectors: names, labels, and what is wrong or unusual, with its row."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -69,7 +70,8 @@ def test_a_column_that_may_hold_the_labels_is_refused_where_these_are_learned(tm
     with pytest.raises(InputError, match=r"have no labels\. Did you mean to rename 'species' to label") as error:
         read_features(tmp_path / "x.npz", learned=True)
     [remedy] = error.value.remedies
-    assert read_features(tmp_path / "x.npz", learned=True, reading=Reading(**remedy.settings)).classes == ()
+    reading = Reading(**cast(dict[str, Any], remedy.settings))
+    assert read_features(tmp_path / "x.npz", learned=True, reading=reading).classes == ()
 
 
 @pytest.mark.parametrize(
