@@ -52,7 +52,7 @@ SETTINGS = {
     "granularity": "finer",
     "groups": "several",
 }
-READ = {"folders": "ignore", "unlabelled": "rest", "unlisted": "unlabelled", "extra_columns": "ignore"}
+READ: dict[str, Any] = {"folders": "ignore", "unlabelled": "rest", "unlisted": "unlabelled", "extra_columns": "ignore"}
 READ |= {"placeholders": "classes", "group_by_time": 60.0}
 OTHERS = {"labels": Path("l.csv"), "out": Path("o"), "device": "cpu", "workers": 1}
 

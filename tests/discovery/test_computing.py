@@ -76,3 +76,13 @@ def test_columns_are_written_beside_features(tmp_path: Path, kind: str) -> None:
     assert read.names == ("depth", name, "group")
     assert read.each[0].values == readable.each[0].values
     assert [each.cells for each in read.each[1:]] == [each.cells for each in readable.each[1:]]
+
+
+@pytest.mark.parametrize("kind", [".npz", ".parquet"])
+def test_what_is_true_of_unlabelled_images_is_written(tmp_path: Path, kind: str) -> None:
+    images, out = photographs(tmp_path / "photos"), tmp_path / f"x{kind}"
+    known = np.where(images.labels < 0, len(images.classes), images.labels)
+    compute_features(replace(images, truth=known, new_classes=("elm",)), out, backbone="convnet", runtime=CPU)
+    read = read_feature_file(out)
+    assert [*(read.truth or ())] == ["oak", "oak", "elm"]
+    assert [each or "" for each in read.label or ()] == ["oak", "oak", ""]

@@ -460,7 +460,7 @@ def test_the_log_describes_the_run_and_every_epoch(tmp_path: Path) -> None:
     assert start == {
         "event": "start",
         "method": "Contrastive",
-        "backbone": json.loads(json.dumps(asdict(method.backbone.spec))),
+        "backbone": json.loads(json.dumps(method.backbone.spec.described())),
         "weights": "random weights",
         "trained_blocks": 1,
         "settings": asdict(config),

@@ -38,7 +38,7 @@ def compute_features(
     force: bool = False,
     runtime: Runtime = Runtime(),
 ) -> StreamedRows:
-    """Compute the features of images, and write them to a file with the names, labels and columns of the images.
+    """Compute the features of images, and write them to a file with the names, labels, truth and columns of the images.
 
     What is computed is kept beside the file until that is written, so that the same call resumes.
     """
@@ -80,19 +80,23 @@ def _cache_of(out: Path) -> Path:
 
 
 def _encoded(images: ImageSet, found: StreamedRows, kind: str) -> bytes:
-    names = (*images.classes, None)
-    files, labels = [utf8(file) for file in images.files], [names[each] for each in images.labels.tolist()]
+    names = (*images.classes, *images.new_classes, None)
+    files, numbers = [utf8(file) for file in images.files], {"label": images.labels}
+    if (images.truth != images.labels).any():  # by default, that of a labelled image is its label
+        numbers["truth"] = images.truth
+    classes = {column: [names[each] for each in own.tolist()] for column, own in numbers.items()}
     buffer, x = io.BytesIO(), np.ascontiguousarray(found.x)
     own = {utf8(each.name): each for each in images.columns.each}
     if kind == ".npz":
         arrays = {ARGUMENTS.get(name, name): np.array([*map(utf8, each.cells)]) for name, each in own.items()}
-        arrays |= {"file_name": np.array(files), "label": np.array([each or "" for each in labels]), "features": x}
+        arrays |= {"file_name": np.array(files), "features": x}
+        arrays |= {column: np.array([each or "" for each in cells]) for column, cells in classes.items()}
         np.savez(buffer, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
         return buffer.getvalue()
     pyarrow, parquet = _arrow()
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(x.ravel(), pyarrow.float32()), x.shape[1])
-    text = pyarrow.array(labels, pyarrow.string())
-    columns = {"file_name": files, "label": text} | {name: _typed(each, pyarrow) for name, each in own.items()}
+    columns = {"file_name": files} | {name: _typed(each, pyarrow) for name, each in own.items()}
+    columns |= {column: pyarrow.array(cells, pyarrow.string()) for column, cells in classes.items()}
     parquet.write_table(pyarrow.table({**columns, "features": values}), buffer)
     return buffer.getvalue()
 

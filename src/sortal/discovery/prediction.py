@@ -19,7 +19,7 @@ from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import folders_in
 from sortal.discovery.reviewing.advice import compare
 from sortal.discovery.streaming import pixels_of
-from sortal.errors import InputError
+from sortal.errors import InputError, quoted
 from sortal.images.decoding import Quarantined
 from sortal.images.exported import as_json
 from sortal.images.folders import common_folder
@@ -38,7 +38,7 @@ from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import DOUBTFUL_STATUSES, MODEL, REPORT, Assignments, Run, columns_of
-from sortal.runs.storage import check_features
+from sortal.runs.storage import RUN, check_features
 from sortal.system import csv_tables
 from sortal.system.csv_tables import Column
 from sortal.system.distributed import alone
@@ -132,7 +132,8 @@ def read_more(
     """Read what is to be sorted: images, or feature vectors as those that the run was made of, without labels."""
     if (features is None) != (found.facts.features is None):
         of, needed = ("feature vectors", "features") if features is None else ("images", "images")
-        raise InputError(f"The run was made of {of}, so {needed} must be given to sort more of them.")
+        where = quoted(str(found.folder / RUN))
+        raise InputError(f"By {where}, the run was made of {of}, so {needed} must be given to sort more of them.")
     if features is None:
         if images is None:
             raise InputError("images are required: a folder, several, or a list of files.")

@@ -163,6 +163,9 @@ def check_scores(
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     of_old = [(t, names[c]) for t, c in zip(truth, categories, strict=True) if t in OLD]
+    matched = metrics.match(truth, categories, old=OLD)
+    right = [(t, matched.get(c) == t) for t, c in zip(truth, categories, strict=True)]
+    by_class = [np.mean([good for t, good in right if t == name]) for name in sorted({*truth})]
     assert scores is not None
     assert scores.accuracy.all not in (0, 1, None), "a trivial figure proves nothing"
     assert asdict(scores) == {
@@ -172,6 +175,7 @@ def check_scores(
         "nmi": pytest.approx(normalized_mutual_info_score(truth, categories)),
         "ari": pytest.approx(adjusted_rand_score(truth, categories)),
         "known_accuracy": pytest.approx(sum(t == name for t, name in of_old) / len(of_old)),
+        "class_mean": pytest.approx(np.mean(by_class)),
     }
 
 
