@@ -45,16 +45,10 @@ def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metric
 def score(truth: Sequence[str | None], category: NDArray[np.int64], categories: Sequence[Category]) -> SplitScores:
     """Score images whose true class is known; `category` (n,) has ids."""
     names = {each.id: each.name for each in categories}
-    s = metrics.evaluate(truth, category, old=known_names(categories), categories=[names[j] for j in category.tolist()])
-    return SplitScores(
-        images=len(truth),
-        accuracy=s.accuracy,
-        legacy=s.legacy,
-        nmi=s.nmi,
-        ari=s.ari,
-        known_accuracy=s.known,
-        class_mean=s.class_mean,
+    found = metrics.evaluate(
+        truth, category, old=known_names(categories), categories=[names[j] for j in category.tolist()]
     )
+    return SplitScores.of(len(truth), found)
 
 
 def risk_coverage(right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> tuple[CoveragePoint, ...]:

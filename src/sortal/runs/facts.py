@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from sortal.config import Discovery, GroupsHold, Interpolation, Precision, Reading, Recipe
-from sortal.metrics import Accuracy
+from sortal.metrics import Accuracy, Scores
 from sortal.system.text import plural
 
 
@@ -211,6 +211,19 @@ class SplitScores:
     ari: float | None
     known_accuracy: float | None
     class_mean: float | None = None  # of the accuracy; also None in files of earlier versions
+
+    @staticmethod
+    def of(images: int, found: Scores) -> "SplitScores":
+        """Return the scores of so many images."""
+        return SplitScores(
+            images=images,
+            accuracy=found.accuracy,
+            legacy=found.legacy,
+            nmi=found.nmi,
+            ari=found.ari,
+            known_accuracy=found.known,
+            class_mean=found.class_mean,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

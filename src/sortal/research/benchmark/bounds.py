@@ -96,13 +96,5 @@ def _scores(
     images: ImageSet, free: NDArray[np.bool_], clusters: NDArray[np.int64], by_name: bool = False
 ) -> SplitScores:
     truth, old = images.truth[free], list(range(len(images.classes)))
-    s = metrics.evaluate(truth, clusters, old=old, categories=clusters if by_name else None)
-    return SplitScores(
-        images=len(truth),
-        accuracy=s.accuracy,
-        legacy=s.legacy,
-        nmi=s.nmi,
-        ari=s.ari,
-        known_accuracy=s.known,
-        class_mean=s.class_mean,
-    )
+    found = metrics.evaluate(truth, clusters, old=old, categories=clusters if by_name else None)
+    return SplitScores.of(len(truth), found)
