@@ -23,6 +23,7 @@ from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.images.store.vector_rows import VectorMatrix
 from sortal.system import csv_tables
 from sortal.system.regular_files import open_regular, read_regular
+from sortal.system.text import plural
 from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
 
 FEATURE_COLUMNS = ("features", "feature", "embedding", "embeddings", "vector", "vectors")
@@ -138,7 +139,8 @@ def _of_arrays(arrays: Mapping[str, NDArray[Any]]) -> FeatureRows:
     n = len(arrays[named[0]])
     for name in meant(arrays).values():
         if arrays[name].shape != (n,):
-            raise InputError(f"must have a {name} for each of {n:,} rows, got an array of shape {arrays[name].shape}.")
+            shape = arrays[name].shape
+            raise InputError(f"must have a {name} for each of {plural(n, 'row')}, got an array of shape {shape}.")
     listed = {name: _cells(name, values) for name, values in arrays.items() if values.shape == (n,)}
     return _rows(as_matrix(arrays[named[0]]), listed)
 

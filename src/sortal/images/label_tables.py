@@ -208,7 +208,8 @@ def _delimited(content: bytes, delimiters: str) -> tuple[list[str], TableRows]:
     for at, name in enumerate(names):
         longest = max((len(row[at]) for row in rows), default=0) if name in _meaningful(names) else 0
         if longest > parquet_tables.LONGEST_CELL:
-            raise InputError(f"has a {name} of {longest:,} characters; {parquet_tables.LONGEST_CELL:,} are allowed.")
+            most = parquet_tables.LONGEST_CELL
+            raise InputError(f"must have cells of at most {most:,} characters, got a {name} of {longest:,}.")
     names = unique_names([names[at] for at in filled])
     return names, [{name: row[at] for name, at in zip(names, filled, strict=True)} for row in rows if any(row)]
 

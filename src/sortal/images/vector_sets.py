@@ -55,7 +55,7 @@ def features_in_memory(
     truth: PerImage | None = None,
     reading: Reading = Reading(),
 ) -> ImageSet:
-    """Return an array of feature vectors (n, d) as a set; names of rows are files in the current folder, if any."""
+    """Return an array of feature vectors (n, d) as a set; names of rows are files, if there are such."""
     x = as_matrix(features, "The features ")
     names = None
     if files is not None:
@@ -66,11 +66,11 @@ def features_in_memory(
         None if values is None else label_column(name, values, len(x))
         for name, values in (("labels", labels), ("truth", truth))
     )
-    return vector_set(FeatureRows(x, names, given, known), "The features", Path.cwd(), reading)
+    return vector_set(FeatureRows(x, names, given, known), "The features", None, reading)
 
 
-def vector_set(rows: FeatureRows, what: str, folder: Path, reading: Reading) -> ImageSet:
-    """Check rows of features, which errors call `what`, and return them as a set."""
+def vector_set(rows: FeatureRows, what: str, folder: Path | None, reading: Reading) -> ImageSet:
+    """Check rows of features, which errors call `what`, and return them as a set; pictures may be in a folder alone."""
     n = len(rows.features)
     files = _names(rows, what)
     if rows.columns.each and reading.extra_columns == "error":
@@ -83,7 +83,7 @@ def vector_set(rows: FeatureRows, what: str, folder: Path, reading: Reading) -> 
     label, truth = (_classes(column, what, reading) for column in (rows.label, rows.truth))
     return image_set(
         files,
-        paths=_pictures(files, folder),
+        paths=[os.path.abspath(file) for file in files] if folder is None else _pictures(files, folder),
         labels=label or [None] * n,
         truth=truth,
         features=rows.features,
@@ -144,7 +144,7 @@ def check_features_differ(images: ImageSet) -> None:
     """Refuse vectors that are all equal, among which there is nothing to find."""
     x = images.features
     if x is not None and len(x) > 1 and (x == x[0]).all():
-        raise InputError(f"The features must differ, but all of {len(x):,} rows are equal.")
+        raise InputError(f"The features must differ, but all of {plural(len(x), 'row')} are equal.")
 
 
 def _with_table(rows: FeatureRows, what: str, labels: Path, reading: Reading) -> FeatureRows:
