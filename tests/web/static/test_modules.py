@@ -292,7 +292,10 @@ def test_sentences_have_the_right_number(call: Call) -> None:
 
 def test_images_of_a_group_are_stacked(call: Call) -> None:
     data = {"version": 3, "rows": [4, 7, 2, 9, 5], "group": [1, -1, 1, 1, -1], "lost": [1, 0, 0, 0, 0]}
-    found = call("review/stacks", "data => { const s = m.stacked(data); return {...s, stacks: [...s.stacks]}; }", data)
+    data["labelled"] = [1, 0, 0, 1, 0]
+    parts = "({...s, stacks: [...s.stacks], labelledRows: [...s.labelledRows]})"
+    found = call("review/stacks", f"data => {{ const s = m.stacked(data); return {parts}; }}", data)
+    assert found["labelledRows"] == [4, 9]  # of all rows, also of those that are not shown
     assert (found["rows"], found["lost"], found["version"]) == ([2, 7, 5], [0, 0, 0], 3)  # not the lost one
     assert found["stacks"] == [[2, [2, 9]], [7, [7]], [5, [5]]]
     rows = call("review/stacks", "data => m.unstacked(m.stacked(data), [2, 5])", data)
