@@ -230,7 +230,7 @@ def open_held(path: Path, flags: int, folder: Identity | None = None) -> int:
 def run_around(folder: str | Path) -> tuple[str, tuple[str, ...]] | None:
     """Return the folder of the run that a folder belongs to, and the names on the way down; None if to no run."""
     place = str(Path(folder).absolute())
-    outer = [run for run in OWN if place == run or place.startswith(os.path.join(run, ""))]
+    outer = [run for run in tuple(OWN) if place == run or place.startswith(os.path.join(run, ""))]
     for run in sorted(outer, key=len):
         names = Path(place).relative_to(run).parts
         if not names or names[0] in OURS:
