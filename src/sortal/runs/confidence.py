@@ -15,7 +15,7 @@ others is recognised by its unusual distance from its centre. One that is far fr
 standard of the collection, fits no category.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,11 @@ class Confidence:
     def calibrated(self) -> bool:
         """Whether enough images were held out for a confidence of 80% to mean that four out of five are right."""
         return self.held_out >= ENOUGH
+
+    def of_rows(self, rows: NDArray[np.bool_]) -> "Confidence":
+        """Return the parameters of some categories, given as a mask (k,)."""
+        arrays = {name: getattr(self, name) for name in ("usual", "deviation", "stability", "exponent")}
+        return replace(self, **{name: None if each is None else each[rows] for name, each in arrays.items()})
 
     def fits_nowhere(self, apart: Floats) -> NDArray[np.bool_]:
         """Return the mask (n,) of images that fit no category, given how far apart they are from similar ones."""
