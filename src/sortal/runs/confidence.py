@@ -65,8 +65,9 @@ class Confidence:
 
     def of_rows(self, rows: NDArray[np.bool_]) -> "Confidence":
         """Return the parameters of some categories, given as a mask (k,)."""
-        arrays = {name: getattr(self, name) for name in ("usual", "deviation", "stability", "exponent")}
-        return replace(self, **{name: None if each is None else each[rows] for name, each in arrays.items()})
+        stability, exponent = (None if each is None else each[rows] for each in (self.stability, self.exponent))
+        usual, deviation = self.usual[rows], self.deviation[rows]
+        return replace(self, usual=usual, deviation=deviation, stability=stability, exponent=exponent)
 
     def fits_nowhere(self, apart: Floats) -> NDArray[np.bool_]:
         """Return the mask (n,) of images that fit no category, given how far apart they are from similar ones."""
