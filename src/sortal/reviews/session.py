@@ -334,8 +334,9 @@ class Session:
                 self._places = rows, at
             rows, at = self._places
         with self._lock:
-            x, y = at.T.tolist()
-            return {"version": self.version, **self._rows(rows), "x": x, "y": y}
+            inside = ~self._review.binned[rows]
+            x, y = at[inside].T.tolist()
+            return {"version": self.version, **self._rows(rows[inside]), "x": x, "y": y}
 
     def _rows(self, rows: Ints) -> dict[str, Any]:
         a, review = self.run.assignments, self._review
@@ -344,7 +345,7 @@ class Session:
             "category": review.category[rows].tolist(),
             "confidence": np.round(self._sure()[rows], 3).tolist(),
             "reviewed": review.reviewed[rows].tolist(),
-            "labelled": (a.status[rows] == LABELLED).astype(int).tolist(),
+            "labelled": ((a.status == LABELLED) & ~review.binned)[rows].astype(int).tolist(),
             "other": review.other[rows].astype(int).tolist(),
             "lost": self.originals.state[rows].tolist(),
             "group": self._stack[rows].tolist(),
