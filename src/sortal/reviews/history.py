@@ -131,6 +131,10 @@ def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
             return f"Confirmed all of {name(category)}"
         case actions.Reject(images=images, category=category):
             return f"Rejected {count(images)} from {name(category)}"
+        case actions.Bin(images=images):
+            return f"Put {count(images)} into the bin: in no category"
+        case actions.PutBack(images=images):
+            return f"Took {count(images)} out of the bin"
         case actions.Grow(category=category, seen=(), unseen=()):
             return f"Left all of {name(category)} open"
         case actions.Grow(category=category, seen=seen, unseen=unseen):

@@ -22,7 +22,7 @@ from sortal.reviews.likeness import Likeness
 from sortal.reviews.state import ReviewedCategory
 from sortal.runs.categories import is_generated, nearest_first, one_of_each, rows_by
 from sortal.runs.confidence import Floats, Ints
-from sortal.runs.run import KNOWN, NEW, Run, sizes_of
+from sortal.runs.run import KNOWN, NEW, NOWHERE, Run, sizes_of
 
 LOOK, KEY, CLICK, POINT, HAND, DECIDE = 0.2, 0.28, 0.2, 1.1, 0.4, 1.35  # seconds
 ANSWER = DECIDE + KEY
@@ -302,7 +302,7 @@ class Guide:
         if kept is None or kept[0] != digest:
             split, other = review.category.copy(), max(review.categories) + 1
             split[parts[1]] = other
-            among = [each for each in sizes_of(review.category) if each != category]
+            among = [each for each in sizes_of(review.category) if each not in (category, NOWHERE)]
             distance = ((review.centres(among) - review.centres([category])) ** 2).sum(axis=1)
             rivals = [among[at] for at in np.argsort(distance, kind="stable")[:RIVALS]]
             middles = [np.asarray(self.run.features[part], dtype=np.float64).mean(axis=0) for part in parts]

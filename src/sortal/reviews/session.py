@@ -23,7 +23,7 @@ from sortal.runs import projection
 from sortal.runs.categories import is_generated, nearest_first, one_of_each, rows_by
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.projection import Placer
-from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, CategoryKind, Run, sizes_of
+from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, NOWHERE, CategoryKind, Run, sizes_of
 from sortal.system.open_folder import check_folder, identity_of
 from sortal.system.text import readable
 
@@ -168,6 +168,7 @@ class Session:
             "images": len(self.run.assignments),
             "columns": filtering.described(self.run.assignments.columns),
             "settled": int(settled.sum()),
+            "binned": int(review.binned.sum()),
             "categories": cards,
             "states": {word: words.count(word) for word in STATE_WORDS},
             "undo": lower(review.done[-1].words) if review.done else None,
@@ -250,7 +251,7 @@ class Session:
         new = [each for each in proposal.categories if each not in review.categories]
         return {
             "version": version,
-            "k": [len({*review.category.tolist()}), len(proposal.categories)],
+            "k": [len({*review.category.tolist()} - {NOWHERE}), len(proposal.categories)],
             "moves": [
                 {"from": start, "to": end, "rows": moved[:CARD_IMAGES], "images": len(moved)}
                 for (start, end), moved in sorted(moves.items(), key=lambda item: -len(item[1]))
@@ -281,19 +282,19 @@ class Session:
         return [[ids[at] for at in row] for row in np.argsort(squared, axis=1, kind="stable")[:, :MOST_NEAR].tolist()]
 
     def category(self, number: int, order: str, column: ImageColumn | None, fits: str) -> dict[str, Any] | None:
-        """List the images of a category, by "doubt" or the most typical first; None without such a category.
+        """List the images of a category or the bin, by "doubt" or the most typical first; None if there is no such.
 
         With a column, only those whose cell fits; the orders "up" and "down" are by it.
         """
         with self._lock:
-            if number not in self._review.categories:
+            if number not in {*self._review.categories, NOWHERE}:
                 return None
             rows = self._review.members(number)
             if column is not None:
                 rows = rows[filtering.matching(column, fits)[rows]]
             if column is not None and order in ("up", "down"):
                 rows = filtering.in_order(column, rows, down=order == "down")
-            elif order == "doubt":
+            elif order == "doubt" or number == NOWHERE:
                 doubt = self._sure()[rows] + 2 * self._review.settled[rows]  # what a person has settled comes last
                 rows = rows[np.argsort(doubt, kind="stable")]
             else:
@@ -333,8 +334,9 @@ class Session:
                 self._places = rows, at
             rows, at = self._places
         with self._lock:
-            x, y = at.T.tolist()
-            return {"version": self.version, **self._rows(rows), "x": x, "y": y}
+            inside = ~self._review.binned[rows]
+            x, y = at[inside].T.tolist()
+            return {"version": self.version, **self._rows(rows[inside]), "x": x, "y": y}
 
     def _rows(self, rows: Ints) -> dict[str, Any]:
         a, review = self.run.assignments, self._review
@@ -343,7 +345,7 @@ class Session:
             "category": review.category[rows].tolist(),
             "confidence": np.round(self._sure()[rows], 3).tolist(),
             "reviewed": review.reviewed[rows].tolist(),
-            "labelled": (a.status[rows] == LABELLED).astype(int).tolist(),
+            "labelled": ((a.status == LABELLED) & ~review.binned)[rows].astype(int).tolist(),
             "other": review.other[rows].astype(int).tolist(),
             "lost": self.originals.state[rows].tolist(),
             "group": self._stack[rows].tolist(),

@@ -13,7 +13,7 @@ from sortal.reviews.rejections import Rejections
 from sortal.runs.building import assess, build_run, hash_images
 from sortal.runs.categories import free_names, one_of_each, positions
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
-from sortal.runs.run import LABELLED, Assignments, Category, CategoryKind, Run, sizes_of
+from sortal.runs.run import LABELLED, NOWHERE, Assignments, Category, CategoryKind, Run, sizes_of
 
 NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
 
@@ -52,7 +52,7 @@ class State:
     """The category and the state of every image of a run under review."""
 
     base: Run
-    category: Ints = field(init=False)  # (n,) ids
+    category: Ints = field(init=False)  # (n,) ids, NOWHERE in the bin
     reviewed: Ints = field(init=False)  # (n,) the ReviewState of each
     categories: Mapping[int, ReviewedCategory] = field(init=False)  # by id; merged ones are gone
     rejected: Rejections = field(init=False)
@@ -126,8 +126,14 @@ class State:
     @property
     def settled(self) -> NDArray[np.bool_]:
         """The mask (n,) of images that are labelled or that a person has decided on."""
-        found: NDArray[np.bool_] = np.isin(self.reviewed, SETTLED) | (self.base.assignments.status == LABELLED)
+        decided = np.isin(self.reviewed, (*SETTLED, ReviewState.BINNED))
+        found: NDArray[np.bool_] = decided | (self.base.assignments.status == LABELLED)
         return found
+
+    @property
+    def binned(self) -> NDArray[np.bool_]:
+        """The mask (n,) of images that belong to no category, as a person has said."""
+        return np.equal(self.category, NOWHERE)
 
     @property
     def other(self) -> NDArray[np.bool_]:
@@ -236,7 +242,8 @@ class State:
     def _confidence(self, ids: Sequence[int], centres: Features, touched: set[int]) -> Confidence:
         """Return the parameters of confidence; a category made by hand counts as stable."""
         c, start, own = self.base.confidence, self._start, positions(self.category, ids)
-        once = np.unique(self.base.assignments.group * len(ids) + own, return_index=True)[1]
+        inside = np.flatnonzero(own >= 0)
+        once = inside[np.unique((self.base.assignments.group * len(ids) + own)[inside], return_index=True)[1]]
         distance = place(self.base.features, centres, 1.0, row=own).distance
         usual, deviation = spread(distance[once], own[once], len(ids))
         for at, each in enumerate(ids):

@@ -42,9 +42,10 @@ def describe(categories: Sequence[Category], a: Assignments, centres: Features) 
     """Complete categories by what follows from their images and centres (k, d): sizes, cohesion, typical files."""
     own, k = rows_of(categories, a.category_id), len(centres)
     labelled, unsure, other = (
-        np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE, OTHER)
+        np.bincount(own[(a.status == status) & (own >= 0)], minlength=k).tolist()
+        for status in (LABELLED, UNSURE, OTHER)
     )
-    tight = cohesion(own, a.distance, centres)
+    tight = cohesion(own[own >= 0], a.distance[own >= 0], centres)
     known = np.flatnonzero(known_mask(categories))
     among = centres[known].astype(np.float64)
     squared = (among**2).sum(axis=1) - 2 * centres.astype(np.float64) @ among.T
@@ -99,7 +100,8 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Group added images that are far from every centre and near each other; `x` is (n, d), `centres` (k, d)."""
     beyond = confidence.beyond(rows_of(categories, a.category_id), a.distance)
-    rows = np.flatnonzero((a.folders > 0) & np.isin(a.status, DOUBTFUL_STATUSES) & (beyond > BEYOND))
+    doubtful = np.isin(a.status, DOUBTFUL_STATUSES) & ~a.binned
+    rows = np.flatnonzero((a.folders > 0) & doubtful & (beyond > BEYOND))
     if len(rows) > MOST_CANDIDATE_IMAGES:
         rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST_CANDIDATE_IMAGES]])
     if len(rows) < SMALLEST_CANDIDATE:

@@ -75,7 +75,7 @@ def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
 
 def farthest(run: Run) -> list[int]:
     """Return images that fit nowhere, those farthest from all others first, one of each moment."""
-    rows = np.flatnonzero(run.assignments.status == OTHER)
+    rows = np.flatnonzero((run.assignments.status == OTHER) & ~run.assignments.binned)
     ordered = rows[np.argsort(-run.assignments.apart[rows], kind="stable")]
     found: list[int] = one_of_each(ordered, run.assignments.group)[:MOST_APART].tolist()
     return found

@@ -19,7 +19,8 @@ const BUTTONS = {
   confirmPage: "Confirm page",
   confirm: "Confirm",
   move: "Move",
-  reject: "Not this",
+  reject: "Wrong here",
+  bin: "No category",
   split: "Split off",
   propose: "Propose a split",
   rename: "Rename",
@@ -63,6 +64,7 @@ function actionsOf(id, grid, other) {
       await act(other ? moving(chosen(), other) : await askMove(title, chosen(), { without: [id] }));
     }),
     reject: needsChoice(() => act({ do: "reject", rows: chosen(), category: id })),
+    bin: needsChoice(() => act({ do: "bin", rows: chosen() })),
     split: needsChoice(async () => {
       const to = await chooseName(`Split ${counted(chosen().length, "image")} off as`, { existing: false });
       if (to) await act({ do: "split", rows: chosen(), name: to.name });
@@ -225,6 +227,7 @@ export async function pairPage(view, left, right) {
     move: () => active().actions.move(),
     confirm: () => active().actions.confirm(),
     reject: () => active().actions.reject(),
+    bin: () => active().actions.bin(),
     mergeBoth: async () => {
       const to = await mergeInto(right, left);
       if (to !== null) goTo(`category/${to}`);

@@ -17,7 +17,8 @@ export function openImage(row, rows) {
   goTo(`image/${row}`);
 }
 
-const nameOf = (id) => categoryOf(id)?.name ?? "";
+const NOWHERE = -1; // the category of images in the bin
+const nameOf = (id) => (id === NOWHERE ? "none: in the bin" : categoryOf(id)?.name ?? "");
 
 function moveButton(row, id) {
   const kind = categoryOf(id)?.kind ?? "";
@@ -87,7 +88,8 @@ export async function imagePage(view, row) {
       if (action) await decide(action);
     },
     reject: () => decide({ do: "reject", rows: [row], category: here.category[0] }),
-    back: () => goTo(`category/${here.category[0]}`),
+    bin: () => decide({ do: here.category[0] === NOWHERE ? "put back" : "bin", rows: [row] }),
+    back: () => goTo(here.category[0] === NOWHERE ? "bin" : `category/${here.category[0]}`),
   });
   return { title: file, keys, update, close() {} };
 }

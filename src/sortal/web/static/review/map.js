@@ -122,6 +122,7 @@ export async function mapPage(view) {
   const actions = {
     confirm: needsImages((rows) => act({ do: "accept", rows })),
     move: needsImages(async (rows) => act(await askMove(`Move ${counted(rows.length, "image")} to`, rows))),
+    bin: needsImages((rows) => act({ do: "bin", rows })),
     split: needsImages(async (rows) => {
       const [own, points] = largestGroup(grid.data, rows.map((row) => grid.indexOf.get(row)));
       const wanted = points.map((point) => grid.data.rows[point]);
@@ -134,7 +135,7 @@ export async function mapPage(view) {
     const kbd = make("kbd", { textContent: KEYS.map[name][0], ariaHidden: "true" });
     return button(text, () => actions[name](), {}, kbd);
   };
-  const tools = [tool("Confirm", "confirm"), tool("Move", "move"), tool("Split off", "split")];
+  const tools = [tool("Confirm", "confirm"), tool("Move", "move"), tool("Split off", "split"), tool("No category", "bin")];
   const bar = { className: "sticky", role: "toolbar", ariaLabel: "Decisions" };
   const stage = make("div", { className: "stage" }, canvas, tip);
   const beside = make("section", {}, make("div", bar, select, ...tools, count), legend, grid.element);

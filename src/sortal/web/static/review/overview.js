@@ -7,6 +7,7 @@ import { thumb } from "/static/review/pictures.js";
 import { inWords } from "/static/review/questions.js";
 import { get, goTo, state } from "/static/review/state.js";
 import { make } from "/static/shared/dom.js";
+import { counted } from "/static/shared/text.js";
 
 const FIRST = 5; // questions that are listed
 const REFIT = "Refit the categories to your decisions";
@@ -17,14 +18,17 @@ export function overview(view) {
   const intro = make("p", { className: "intro" });
   const unseen = make("p", { className: "small" });
   const lost = make("p", { className: "warning", role: "status" });
+  const bin = make("p", { className: "more" }, make("a", { href: "#/bin" }));
   const refit = make("p", { className: "more" }, make("a", { href: "#/refit", textContent: REFIT }));
   view.replaceChildren(
     make("section", {}, make("h2", { textContent: "Next" }), intro, lost, queue, unseen, refit),
-    make("section", {}, make("h2", { textContent: "Categories" }), cards),
+    make("section", {}, make("h2", { textContent: "Categories" }), cards, bin),
   );
   const update = async () => {
     const largestFirst = [...state.categories].sort((a, b) => b.size - a.size || a.id - b.id);
     cards.replaceChildren(...largestFirst.map(card));
+    bin.hidden = !state.binned;
+    bin.firstChild.textContent = `Bin: ${counted(state.binned, "image")} in no category`;
     unseen.textContent = acceptedUnseen(state.unseen.overall);
     lost.textContent = lostFiles(state.lost);
     lost.hidden = !lost.textContent;

@@ -10,7 +10,6 @@ import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, percent, thousands } from "/static/shared/text.js";
 
 const SCREENS = { grow, merge, split, audit, page, image, label, other };
-const ASIDE = "fits nowhere"; // the category of images that a person sets aside
 const PART_SHOWN = 60; // images of a part that is proposed
 const later = new Set(); // keys of questions that were put off
 
@@ -369,7 +368,8 @@ async function image(body, item, at) {
     headline(["Which class is this?"], `${percent(confidence[0])} sure of `, name, `. ${thousands(item.images)} left.`),
     large(row, { className: "one", alt: file[0] }),
   );
-  return { keys: [...keys, ...bind("single", { move })], close() {} };
+  const bin = () => decide({ do: "bin", rows: [row] }, at.version);
+  return { keys: [...keys, ...bind("single", { move, bin })], close() {} };
 }
 
 /** A page of images that fit no category, each with the name of the nearest. */
@@ -387,8 +387,7 @@ async function other(body, item, at) {
   const keys = bind("other", {
     nowhere: async () => {
       const aside = rows.filter((row) => !grid.chosen.has(row));
-      const id = state.categories.find(({ name }) => name === ASIDE)?.id;
-      if (aside.length) await decide(moving(aside, { id, name: ASIDE }), at.version);
+      if (aside.length) await decide({ do: "bin", rows: aside }, at.version);
     },
     confirm: needsChoice((chosen) => ({ do: "accept", rows: chosen })),
     move: needsChoice((chosen) => askMove(`Move ${counted(chosen.length, "image")} to`, chosen)),

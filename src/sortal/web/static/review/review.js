@@ -1,5 +1,6 @@
 // The review app: which page is shown, and the frame around it.
 
+import { binPage } from "/static/review/bin.js";
 import { categoryPage, pairPage } from "/static/review/category.js";
 import { help, isTyping } from "/static/review/dialogs.js";
 import { enter, isLocked } from "/static/review/entry.js";
@@ -20,6 +21,7 @@ const PAGES = {
   pair: pairPage,
   image: imagePage,
   map: mapPage,
+  bin: binPage,
   next: questions,
   split: splitting,
   refit: refitting,
