@@ -1,6 +1,7 @@
 """Decisions in their order: who made them, what they did in words, what stands, and what can be undone or redone."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +87,12 @@ class Review(State):
         step = source.pop()
         target.append(Step(key=step.key, change=step.change, words=step.words, former=self.put(step.former)))
         return step
+
+    def copy(self) -> "Review":
+        """Return the same review, which later decisions do not change."""
+        found = copy(self)
+        found.category, found.reviewed, found.done = self.category.copy(), self.reviewed.copy(), [*self.done]
+        return found
 
     def run(self) -> Run:
         """Return the reviewed run, or the run as sorted if no decision stands."""

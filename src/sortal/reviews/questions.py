@@ -5,7 +5,7 @@ Times are those of the keystroke-level model (Card, Moran and Newell 1980) and o
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sortal.images.review_states import ReviewState
 from sortal.reviews import growing
-from sortal.reviews.actions import Refit
+from sortal.reviews.actions import Create, Merge, Move, Refit
 from sortal.reviews.audit import due
 from sortal.reviews.growing import PAGE_IMAGES, SHOWN_FIRST, Ranking
 from sortal.reviews.history import Review
@@ -99,7 +99,13 @@ class Guide:
         free = self._free(review)
         found = [*self._growing(review, sure, free), *self._pages(review, sure, free)]
         best = max((each.worth for each in found), default=1.0)
-        found += [*self._merges(review, free, best), *self._splits(review, sure, free), *self._audits(review)]
+        confirmed = {each.categories: each.worth for each in found}
+        # What looks mixed is asked about before it can be confirmed.
+        splits = [
+            replace(each, worth=max(each.worth, confirmed.get(each.categories, 0.0)))
+            for each in self._splits(review, sure, free)
+        ]
+        found = [*self._merges(review, free, best), *splits, *found, *self._audits(review)]
         found += [*self._labels(review), *self._others(review)]
         return sorted(found, key=lambda each: -each.worth)
 
@@ -209,14 +215,15 @@ class Guide:
         alike, sizes = self._alike(review.category, ids, review.centres(ids)), sizes_of(review.category)
         pairs = np.argwhere(np.triu(alike >= least, 1))
         pairs = pairs[np.argsort(-alike[pairs[:, 0], pairs[:, 1]], kind="stable")]
-        found = list[Question]()
+        found, told = list[Question](), _told_apart(review)
         saved = NAMING + (SHOWN_FIRST + PAGE_IMAGES) * LOOK + ANSWER  # seconds to grow another category
         for pair in map(tuple, pairs):
             first, second = sorted(
                 (review.categories[ids[at]] for at in pair), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
             )
             settled = not len(free[first.id]) and not len(free[second.id])
-            if settled or second.id in first.apart or first.kind == second.kind == KNOWN:
+            said = second.id in first.apart or frozenset((first.id, second.id)) in told
+            if settled or said or first.kind == second.kind == KNOWN:
                 continue
             likely, both = float(alike[pair]), (first.id, second.id)
             rows = tuple(tuple(self.typical(review, each, BESIDE)) for each in both)
@@ -325,6 +332,20 @@ class Guide:
 def _looked_at(category: ReviewedCategory, left: int) -> bool:
     """Tell whether a person has seen what is open in a category: it was left open when the category was last grown."""
     return category.grown is not None and left < category.grown + PAGE_IMAGES
+
+
+def _told_apart(review: Review) -> set[frozenset[int]]:
+    """Return pairs of categories that a person has moved images between, and so does not take for one class."""
+    found = set[frozenset[int]]()
+    for step in review.done:
+        match step.change:
+            case Merge(categories=(first, *gone)):
+                found = {frozenset(first if each in gone else each for each in pair) for pair in found}
+            case Move(category=to) | Create(category=to):
+                found |= {frozenset((each, to)) for each in np.unique(step.former.category).tolist()}
+    confirmed = review.settled & ~review.unseen
+    now = {review.base.assignments.contents[row]: int(review.category[row]) for row in np.flatnonzero(confirmed)}
+    return found | {frozenset((now[content], each)) for content, each in review.rejected if content in now}
 
 
 def _digest(*rows: Ints) -> bytes:

@@ -150,8 +150,12 @@ class State:
         return [name for each in self.categories.values() for name in (each.name, *each.former)]
 
     def free_name(self) -> str:
-        """Return a name for another new category."""
-        return free_names(self.taken_names(), 1)[0]
+        """Return a name for another new category, which none has had before."""
+        return self.free_names(1)[0]
+
+    def free_names(self, count: int) -> list[str]:
+        """Return names for other new categories: their numbers go with ids, which are never used again."""
+        return free_names(self.taken_names(), count, after=self.next_id)
 
     def centres(self, ids: Sequence[int]) -> Floats:
         """Return the centres (k, d) of categories: as sorted, or means of their moments where these have changed."""

@@ -26,9 +26,9 @@ def outline(classes: Sequence[str], weights: Sequence[int]) -> tuple[Category, .
     )
 
 
-def free_names(taken: Sequence[str], count: int) -> list[str]:
-    """Return the first names "new 1", "new 2", … that are not taken."""
-    names = (f"{NEW} {number}" for number in itertools.count(1))
+def free_names(taken: Sequence[str], count: int, *, after: int = 0) -> list[str]:
+    """Return the first names "new 1", "new 2", … that are not taken, with numbers after one."""
+    names = (f"{NEW} {number}" for number in itertools.count(after + 1))
     return list(itertools.islice((name for name in names if name not in taken), count))
 
 

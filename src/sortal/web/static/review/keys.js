@@ -80,7 +80,11 @@ export const KEYS = {
     rename: ["r", "name it"],
     back: ["Ctrl-Z", "back"],
   },
-  merge: { yes: ["y", "the same: merge"], no: ["n", "different: never ask again"] },
+  merge: {
+    yes: ["y", "the same: merge"],
+    no: ["n", "different: never ask again"],
+    beside: ["p", "look at both"],
+  },
   split: { yes: ["y", "two classes: split"], no: ["n", "one class: never ask again"], parts: ["p", "other parts"] },
   audit: { yes: ["y", "all but the chosen are right"] },
   page: { yes: ["y", "confirm all but the chosen"], no: ["n", "none of them"], rename: ["r", "name it"] },

@@ -15,7 +15,7 @@ const REFIT = "Refit the categories to your decisions";
 export function overview(view) {
   const queue = make("ol", { className: "queue" });
   const cards = make("div", { className: "tiles-of" });
-  const intro = make("p", { className: "intro" });
+  const intro = make("p", { className: "intro", role: "status", textContent: "Looking for questions…" });
   const unseen = make("p", { className: "small" });
   const lost = make("p", { className: "warning", role: "status" });
   const bin = make("p", { className: "more" }, make("a", { href: "#/bin" }));
@@ -25,7 +25,8 @@ export function overview(view) {
     make("section", {}, make("h2", { textContent: "Categories" }), cards, bin),
   );
   const update = async () => {
-    const largestFirst = [...state.categories].sort((a, b) => b.size - a.size || a.id - b.id);
+    const filled = state.categories.filter(({ size }) => size);
+    const largestFirst = filled.sort((a, b) => b.size - a.size || a.id - b.id);
     cards.replaceChildren(...largestFirst.map(card));
     bin.hidden = !state.binned;
     bin.firstChild.textContent = `Bin: ${counted(state.binned, "image")} in no category`;
@@ -63,7 +64,7 @@ function questionLink(item, at) {
 function card(category) {
   const { id, kind, size, settled, typical } = category;
   const bar = make("i");
-  bar.style.width = `${size ? (100 * settled) / size : 100}%`;
+  bar.style.width = `${(100 * settled) / size}%`;
   const badge = make("span", { className: `badge ${kind}`, textContent: kind });
   return make(
     "a",
