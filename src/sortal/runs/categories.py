@@ -11,8 +11,8 @@ from sortal.runs.confidence import Confidence, Features, Floats, Ints
 from sortal.runs.run import DOUBTFUL_STATUSES, KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Candidate, Category
 
 TYPICAL_FILES = 12  # files that are named for each category
-BEYOND = 1.0  # standard deviations beyond the usual distance at which a doubtful image may belong to a candidate
-CANDIDATE_SPREAD = 1.75  # times the usual distance to a centre: the mean distance between images of one category
+BEYOND = 0.5  # deviations by which a doubtful image that may belong to a candidate is farther apart than is usual
+CANDIDATE_SPREAD = 1.5  # times the usual distance to a centre: the mean distance between images of one category
 SMALLEST_CANDIDATE = 3  # images of a candidate
 MOST_CANDIDATE_IMAGES = 5000  # images that are compared with each other; of more, the farthest
 
@@ -97,9 +97,10 @@ def one_of_each(rows: Ints, group: Ints) -> Ints:
 def find_candidates(
     a: Assignments, categories: Sequence[Category], x: Features, centres: Features, confidence: Confidence
 ) -> tuple[Candidate, ...]:
-    """Group added images that are far from every centre and near each other; `x` is (n, d), `centres` (k, d)."""
-    beyond = confidence.beyond(rows_of(categories, a.category_id), a.distance)
-    rows = np.flatnonzero((a.folders > 0) & np.isin(a.status, DOUBTFUL_STATUSES) & (beyond > BEYOND))
+    """Group later images that are unlike all categories and near each other; `x` is (n, d), `centres` (k, d)."""
+    beyond = confidence.strangeness(rows_of(categories, a.category_id), a.distance, a.apart)
+    doubtful = (a.folders >= confidence.later_from) & np.isin(a.status, DOUBTFUL_STATUSES)
+    rows = np.flatnonzero(doubtful & (beyond > BEYOND))
     if len(rows) > MOST_CANDIDATE_IMAGES:
         rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST_CANDIDATE_IMAGES]])
     if len(rows) < SMALLEST_CANDIDATE:
