@@ -272,12 +272,13 @@ def draw_report(found: Run, *, absolute_paths: bool = False, runtime: Runtime = 
 
 
 def _reference(found: Run) -> Features:
-    """Return the features (m, d) of a run, one for each moment, but for later images that it is in doubt of.
+    """Return the features (m, d) of a run, one for each moment, without doubtful images that came later.
 
-    Those may be of a class that it does not have, and others of the class must not seem familiar beside them.
+    Those may be of a class that it does not have, as may what is in no category, and must not make it seem familiar.
     """
     a = found.assignments
-    kept = (a.folders < found.confidence.later_from) | ~np.isin(a.status, DOUBTFUL_STATUSES)
+    sure = (a.folders < found.confidence.later_from) | ~np.isin(a.status, DOUBTFUL_STATUSES)
+    kept = sure & (a.category_id >= 0)
     x = found.features if kept.all() else found.features[kept]
     return Moments.grouped(a.group[kept]).means(x)
 

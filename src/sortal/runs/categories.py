@@ -8,7 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.runs.confidence import Confidence, Features, Floats, Ints
-from sortal.runs.run import DOUBTFUL_STATUSES, KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Candidate, Category
+from sortal.runs.run import (
+    DOUBTFUL_STATUSES,
+    KNOWN,
+    LABELLED,
+    NEW,
+    OTHER,
+    UNSURE,
+    Assignments,
+    Candidate,
+    Category,
+    Run,
+)
 
 TYPICAL_FILES = 12  # files that are named for each category
 BEYOND = 0.5  # deviations by which a doubtful image that may belong to a candidate is farther apart than is usual
@@ -121,6 +132,15 @@ def find_candidates(
         files, folders = tuple(a.files[row] for row in order), tuple(a.folders[order].tolist())
         found.append(Candidate(id=number, files=files, folders=folders, nearest_id=nearest))
     return tuple(found)
+
+
+def candidate_rows(run: Run) -> list[Ints]:
+    """Return the rows of each candidate, the most typical first."""
+    a, members = run.assignments, [[*zip(each.folders, each.files, strict=True)] for each in run.candidates]
+    wanted = {*itertools.chain(*members)}
+    places = enumerate(zip(a.folders.tolist(), a.files, strict=True)) if wanted else ()
+    at = {place: row for row, place in places if place in wanted}
+    return [np.array([at[place] for place in each if place in at], dtype=np.int64) for each in members]
 
 
 def rows_of(categories: Sequence[Category], ids: Ints) -> Ints:

@@ -1,5 +1,6 @@
 // One question after another, each on one screen and answered by one key.
 
+import { candidate } from "/static/review/candidates.js";
 import { Grid } from "/static/review/grid.js";
 import { bind, labelOf } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
@@ -9,7 +10,7 @@ import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/r
 import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, percent, thousands } from "/static/shared/text.js";
 
-const SCREENS = { grow, merge, split, audit, page, image, label, other };
+const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate };
 const ASIDE = "fits nowhere"; // the category of images that a person sets aside
 const PART_SHOWN = 60; // images of a part that is proposed
 const later = new Set(); // keys of questions that were put off
@@ -26,6 +27,7 @@ export function inWords({ kind, categories, images, likely }) {
     image: [["Sort doubtful images one by one"], counted(images, "image")],
     label: [["Check labels that look wrong"], counted(images, "image")],
     other: [["Look at images that fit nowhere"], counted(images, "image")],
+    candidate: [["Something new? Images like ", first], counted(images, "image")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
