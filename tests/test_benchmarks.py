@@ -68,8 +68,6 @@ CASES = [
         '"of_unseen_classes": {"images": [1-9]',
     ),
     Case("later.py", "VECTORS --methods kmeans --runs NEW", r"\| vectors-kmeans-0 \| with \|( \d+\.\d \|){5} \d"),
-        r"\| vectors-kmeans-0 \| with \| \d+\.\d \|( \d+\.\d \|){4} \d",
-    ),
     Case("vectors.py", "VECTORS --methods kmeans --runs NEW", r"vectors kmeans seed 0: \d+\.\d/.*, k \d"),
     Case(
         "wild.py",
