@@ -20,7 +20,14 @@ from sortal.reviews.history import Review
 from sortal.reviews.journal import run_key
 from sortal.reviews.likeness import Likeness
 from sortal.reviews.state import ReviewedCategory
-from sortal.runs.categories import is_generated, nearest_first, one_of_each, rows_by
+from sortal.runs.categories import (
+    SMALLEST_CANDIDATE,
+    candidate_rows,
+    is_generated,
+    nearest_first,
+    one_of_each,
+    rows_by,
+)
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.run import KNOWN, NEW, NOWHERE, Run, sizes_of
 
@@ -32,13 +39,13 @@ BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
 MERGE_LIKELY, SPLIT_LIKELY = 0.02, 0.5  # probabilities from which a merge, or a split, is proposed
 EXAMINED = 60  # categories that are examined for a split: the least sure
-SCREEN = 40  # images of an audit
+SCREEN = 40  # images of an audit, or of a candidate for a new category
 OFFERED = 20  # pairs that are offered at once, and images one by one
 RIVALS = 20  # categories that two parts are compared among
 LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
-QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other"]
+QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate"]
 
 
 class Advisor(Protocol):
@@ -85,6 +92,7 @@ class Guide:
     advisor: Advisor | None = None
     lost: NDArray[np.int8] | None = None  # (n,) not 0 where a file is gone or has changed, which nobody is asked about
     _units: Ints = field(init=False)  # (n,) the group of each image, of which an audit shows one
+    _later: list[Ints] = field(init=False)  # rows of each candidate for a new category
     _likeness: Likeness | None = None
     # The last proposals and findings, with digests of what they are about.
     _parts: dict[tuple[int, int], tuple[bytes, list[Ints]]] = field(default_factory=dict)
@@ -93,6 +101,7 @@ class Guide:
     def __post_init__(self) -> None:
         # Of a site, another image tells something else.
         self._units = self.run.assignments.together(groups=self.run.facts.groups_hold != "several").of
+        self._later = candidate_rows(self.run)
 
     def questions(self, review: Review, sure: Floats) -> list[Question]:
         """Return all questions, the most worthwhile first."""
@@ -106,7 +115,7 @@ class Guide:
             for each in self._splits(review, sure, free)
         ]
         found = [*self._merges(review, free, best), *splits, *found, *self._audits(review)]
-        found += [*self._labels(review), *self._others(review)]
+        found += [*self._labels(review), *self._others(review), *self._candidates(review)]
         return sorted(found, key=lambda each: -each.worth)
 
     def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
@@ -205,6 +214,25 @@ class Guide:
         page = rows[np.argsort(-self.run.assignments.apart[rows], kind="stable")[:PAGE_IMAGES]]
         worth = len(page) / (len(page) * LOOK + ANSWER + 2 * HAND + MARKING)
         return [Question(kind="other", categories=(), rows=(tuple(page.tolist()),), images=len(rows), worth=worth)]
+
+    def _candidates(self, review: Review) -> list[Question]:
+        """Ask whether groups of later images are new classes, each beside the category that is most similar to it."""
+        found, ids = [], [*sizes_of(review.category[review.category >= 0])]
+        centres, settled = review.centres(ids), review.settled
+        for group in self._later:
+            rows = self._there(group[~settled[group]])
+            if len(rows) < SMALLEST_CANDIDATE:
+                continue
+            page = nearest_first(self.run.features, rows)[:SCREEN]
+            middle = np.asarray(self.run.features[page], dtype=np.float64).mean(axis=0)
+            nearest = ids[int(((centres - middle) ** 2).sum(axis=1).argmin())]
+            beside = self.typical(review, nearest, len(settled))
+            shown = (page.tolist(), [row for row in beside if row not in {*group.tolist()}][:BESIDE])
+            seconds = (len(page) + BESIDE) * LOOK + ANSWER + NAMING
+            worth = (1 + TEACHES) * len(page) / seconds  # what comes later is sorted into the class
+            asked = tuple(map(tuple, shown))
+            found.append(Question(kind="candidate", categories=(nearest,), rows=asked, images=len(rows), worth=worth))
+        return found
 
     def _merges(
         self, review: Review, free: dict[int, Ints], best: float, *, least: float = MERGE_LIKELY

@@ -93,6 +93,11 @@ export const KEYS = {
     confirm: ["c", "confirm the chosen where they are"],
     move: ["m", "move the chosen"],
   },
+  candidate: {
+    yes: ["y", "a new class: name it"],
+    no: ["n", "no: they are of the similar category"],
+    move: ["m", "move them to another"],
+  },
   single: { move: ["m", "another"], bin: ["x", "none: into the bin"] },
   label: {
     yes: ["y", "keep the label"],

@@ -10,6 +10,7 @@ import { make } from "/static/shared/dom.js";
 import { counted } from "/static/shared/text.js";
 
 const FIRST = 5; // questions that are listed
+const ALWAYS = ["label", "candidate"]; // kinds of which the first is listed, wherever it is in the queue
 const REFIT = "Refit the categories to your decisions";
 
 export function overview(view) {
@@ -35,7 +36,8 @@ export function overview(view) {
     lost.hidden = !lost.textContent;
     const { items } = await get("/api/queue");
     intro.textContent = introduction(items.length);
-    const listed = items.map(questionLink).filter((_, at) => at < FIRST || items[at].kind === "label");
+    const first = ALWAYS.map((kind) => items.findIndex((item) => item.kind === kind));
+    const listed = items.map(questionLink).filter((_, at) => at < FIRST || first.includes(at));
     queue.replaceChildren(...listed);
   };
   const walk = (step) => {

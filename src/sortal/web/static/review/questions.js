@@ -1,6 +1,7 @@
 // One question after another, each on one screen and answered by one key.
 
 import { headline, offer, relabel } from "/static/review/answers.js";
+import { candidate } from "/static/review/candidates.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
@@ -12,7 +13,7 @@ import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/r
 import { isolated, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
-const SCREENS = { grow, merge, split, audit, page, image, label, other };
+const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate };
 const CONFIRMING = ["grow", "page", "audit"]; // kinds whose first answer takes back nothing that was sorted
 const later = new Set(); // keys of questions that were put off
 const answered = new Map(); // keys of questions by those of the decisions that answered them
@@ -29,6 +30,7 @@ export function inWords({ kind, categories, images, likely }) {
     image: [["Sort doubtful images one by one"], counted(images, "image")],
     label: [["Check labels that look wrong"], counted(images, "image")],
     other: [["Look at images that fit nowhere"], counted(images, "image")],
+    candidate: [["Something new? Images like ", first], counted(images, "image")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
