@@ -59,6 +59,30 @@ def test_ids_of_undone_categories_are_not_used_again() -> None:
     assert review.categories[6].name == "fern"
 
 
+def test_names_that_are_made_up_are_not_used_again() -> None:
+    review, images = Review(RUN), some(RUN, 4, 2)
+    used = [each.name for each in RUN.categories]
+    for number in (6, 7):
+        used.append(review.free_name())
+        review.take(Create(images=images, category=number, name=used[-1]))
+        review.take(Undo())
+    review.take(Create(images=images, category=8, name="new 10"))  # by hand
+    assert len({*used, *review.free_names(2), "new 10"}) == len(used) + 3
+    assert Review(review.run()).free_name() not in used, "nor once decisions are part of the run"
+
+
+def test_a_copy_does_not_change() -> None:
+    review, images = Review(RUN), some(RUN, 4, 2)
+    kept = review.copy()
+    review.take(Create(images=images, category=6, name="fern"))
+    assert 6 in review.category
+    assert (kept.category.tolist(), kept.done, 6 in kept.categories) == (
+        RUN.assignments.category_id.tolist(),
+        [],
+        False,
+    )
+
+
 def test_a_refit_that_is_made_again_gets_the_same_ids() -> None:
     review, images = Review(RUN), some(RUN, 4, 3)
     review.take(refit(images, (6, 7, 7), "fern", "moss"))

@@ -1,6 +1,7 @@
 """Decisions in their order: who made them, what they did in words, what stands, and what can be undone or redone."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,6 +112,13 @@ class Review(State):
                 rows = np.array(self._rows.get(content, []), dtype=np.int64)
                 if len(rows) and (last[rows] >= 0).any() and (last[rows] < number).all():
                     found[content] = line
+        return found
+
+    def copy(self) -> "Review":
+        """Return the same review, which later decisions do not change."""
+        found = copy(self)
+        found.category, found.reviewed, found.done = self.category.copy(), self.reviewed.copy(), [*self.done]
+        found.makers, found.disputed = [*self.makers], [*self.disputed]
         return found
 
     def run(self) -> Run:

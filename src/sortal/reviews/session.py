@@ -56,7 +56,7 @@ class Session:
     people: tuple[str, ...] = ()  # who review it together; without names, one person does
 
     def __post_init__(self) -> None:
-        self._lock, self._drawing, self._advising = (threading.Lock() for _ in range(3))
+        self._lock, self._drawing, self._advising, self._asking = (threading.Lock() for _ in range(4))
         self._folder = identity_of(self.run.folder)
         self._guide = Guide(self.run, self.advisor, self.originals.state)
         group = self.run.assignments.group
@@ -124,7 +124,7 @@ class Session:
                 name: lower(steps[-1].words) if steps and by in ("", review.makers[steps[-1].number]) else None
                 for name, steps in (("undo", review.done), ("redo", review.undone))
             }
-            return {**self._current("overview", self._describe), **own, "person": by}
+            return {**self._current("overview", self.version, self._describe), **own, "person": by}
 
     def _describe(self) -> dict[str, Any]:
         review, members = self._review, rows_by(self._review.category)
@@ -143,15 +143,17 @@ class Session:
             "binned": int(review.binned.sum()),
             "categories": cards,
             "states": {word: words.count(word) for word in STATE_WORDS},
+            "done": review.done[-1].key if review.done else None,
+            "undone": review.undone[-1].key if review.undone else None,
             "free_name": review.free_name(),
             "unseen": self._precision(),
             "unsure_below": self.run.confidence.unsure_below,
             "lost": self._lost(),
         }
 
-    def _current(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _current(self, name: str, version: int, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return what was made last time if neither decisions nor files have changed since, else make it again."""
-        now = self.version, self.originals.state.tobytes()
+        now = version, self.originals.state.tobytes()
         if name not in self._kept or self._kept[name][0] != now:
             self._kept[name] = now, make()
         return self._kept[name][1]
@@ -171,14 +173,16 @@ class Session:
 
         Whoever contradicts another is asked last about it.
         """
+        with self._asking:  # one at a time, while others may look and decide
+            with self._lock:
+                version, review, sure = self.version, self._review.copy(), self._sure()
 
-        def ask() -> dict[str, Any]:
-            asked = self._guide.questions(self._review, self._sure())
-            return {"version": self.version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
+            def ask() -> dict[str, Any]:
+                asked = self._guide.questions(review, sure)
+                return {"version": version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
 
-        with self._lock:
-            found = self._current("queue", ask)
-            return {**found, "items": sorted(found["items"], key=lambda item: bool(by) and by in item["by"][1:])}
+            found = self._current("queue", version, ask)
+        return {**found, "items": sorted(found["items"], key=lambda item: bool(by) and by in item["by"][1:])}
 
     def grow(self, number: int, answers: str) -> dict[str, Any] | None:
         """Return the next page of a category that is being grown, and what the answers so far would accept."""
@@ -250,7 +254,8 @@ class Session:
 
     def _nearest(self, kind: CategoryKind, points: Floats) -> list[list[int]]:
         """Return the categories of a kind whose centres are nearest to each of the points (m, d), the nearest first."""
-        ids = [each.id for each in self._review.categories.values() if each.kind == kind]
+        filled = {*self._review.category.tolist()}
+        ids = [each.id for each in self._review.categories.values() if each.kind == kind and each.id in filled]
         centres = self._review.centres(ids)
         squared = (centres**2).sum(axis=1) - 2 * points @ centres.T
         return [[ids[at] for at in row] for row in np.argsort(squared, axis=1, kind="stable")[:, :MOST_NEAR].tolist()]
@@ -338,7 +343,6 @@ class Session:
         sure: Floats,
     ) -> dict[str, Any]:
         """Describe a category with these rows; `settled`, `other` and `sure` (n,) are of all images."""
-        open_ = sure[rows[~settled[rows]]]
         there = rows[self.originals.state[rows] == 0]
         nearest = one_of_each(nearest_first(self.run.features, there, centre), self.run.assignments.group)[:CARD_IMAGES]
         return {
@@ -351,7 +355,6 @@ class Session:
             "settled": int(settled[rows].sum()),
             "unsure": int((sure[rows[~settled[rows] & ~other[rows]]] < self.run.confidence.unsure_below).sum()),
             "other": int(other[rows].sum()),
-            "confidence": round(float(open_.mean()), 3) if len(open_) else None,
             "typical": nearest.tolist(),
             "lost": len(rows) - len(there),
         }

@@ -150,8 +150,12 @@ class State:
         return [name for each in self.categories.values() for name in (each.name, *each.former)]
 
     def free_name(self) -> str:
-        """Return a name for another new category."""
-        return free_names(self.taken_names(), 1)[0]
+        """Return a name for another new category, which none has had before."""
+        return self.free_names(1)[0]
+
+    def free_names(self, count: int) -> list[str]:
+        """Return names for other new categories: their numbers go with ids, which are never used again."""
+        return free_names(self.taken_names(), count, after=self.next_id)
 
     def centres(self, ids: Sequence[int]) -> Floats:
         """Return the centres (k, d) of categories: as sorted, or means of their moments where these have changed."""
@@ -245,10 +249,19 @@ class State:
         inside = np.flatnonzero(own >= 0)
         once = inside[np.unique((self.base.assignments.group * len(ids) + own)[inside], return_index=True)[1]]
         distance = place(self.base.features, centres, 1.0, row=own).distance
-        usual, deviation = spread(distance[once], own[once], len(ids))
-        for at, each in enumerate(ids):
-            if each in start and each not in touched:
-                usual[at], deviation[at] = c.usual[start[each]], c.deviation[start[each]]
+        same = [(at, start[each]) for at, each in enumerate(ids) if each in start and each not in touched]
+
+        def spreads(values: Floats, mean: Floats, deviation: Floats) -> tuple[Floats, Floats]:
+            """Return those of categories as sorted, and compute those of the others."""
+            found = spread(values[once], own[once], len(ids))
+            for at, row in same:
+                found[0][at], found[1][at] = mean[row], deviation[row]
+            return found
+
+        usual, deviation = spreads(distance, c.usual, c.deviation)
+        usual_apart, deviation_apart = c.usual_apart, c.deviation_apart
+        if usual_apart is not None and deviation_apart is not None:
+            usual_apart, deviation_apart = spreads(self.base.assignments.apart, usual_apart, deviation_apart)
 
         def kept(values: Floats | None, refitted: Mapping[int, float]) -> Floats | None:
             """Keep the values of categories as sorted; those made by hand, or without their own, have 1."""
@@ -261,7 +274,15 @@ class State:
         refitted = {each: share for each in ids if (share := self.categories[each].stability) is not None}
         stability = kept(c.stability, refitted)
         exponent = kept(c.exponent, dict.fromkeys(refitted, 1.0)) if c.exponent is not None else None
-        return replace(c, usual=usual, deviation=deviation, stability=stability, exponent=exponent)
+        return replace(
+            c,
+            usual=usual,
+            deviation=deviation,
+            stability=stability,
+            exponent=exponent,
+            usual_apart=usual_apart,
+            deviation_apart=deviation_apart,
+        )
 
     def _head(self, ids: Sequence[int], centres: Floats) -> Features | None:
         """Return the rows of the head, tilted towards centres that have moved: the nearer wins, without training.

@@ -96,7 +96,8 @@ def assess(
     An image that a person has labelled, or seen and decided on, has a confidence of 1. Others of the same moment in its
     category are as sure as its label is. One that was decided on, seen or not, is never unsure or other, and its label
     is not doubted any more. One that is other has less than the confidence below which images are unsure. One in the
-    bin is surely other; its distances are those to the nearest category.
+    bin is surely other; its distances are those to the nearest category. One that came later than the run may belong to
+    none of its categories, which lowers its confidence.
     """
     own = None if reassign else rows_of(categories, assignments.category_id)
     nowhere = np.zeros(len(x), dtype=bool) if own is None else own < 0
@@ -111,6 +112,8 @@ def assess(
     told = (labelled | assignments.seen) & ~nowhere
     trust = _of_moments(np.where(told, 1 - doubt, 0.0), assignments.group * len(categories) + placement.row)
     sure, apart = confidence.of(placement), confidence.fits_nowhere(assignments.apart) & (trust == 0)
+    strange = confidence.strangeness(placement.row, placement.distance, assignments.apart)
+    sure = np.where(assignments.folders < confidence.later_from, sure, sure * confidence.belonging(strange))
     sure = np.where(trust > 0, trust, np.where(apart, confidence.unsure_below * sure, sure))
     sure = np.where(told | nowhere, 1.0, sure)
     kind = np.where(known[placement.row], KNOWN, NEW)

@@ -19,7 +19,7 @@ from sortal.reviews.actions import Refit
 from sortal.reviews.carrying import SAME_OVERLAP
 from sortal.reviews.history import Review
 from sortal.reviews.rejections import keep_away
-from sortal.runs.categories import free_names, nearest_first, one_of_each, positions
+from sortal.runs.categories import nearest_first, one_of_each, positions
 from sortal.runs.confidence import Features, Ints, stable_shares
 from sortal.runs.overlaps import jaccard, match_by_overlap
 from sortal.runs.run import sizes_of
@@ -131,7 +131,7 @@ def _identified(
     new = [row for row in range(k) if row not in found]
     for number, row in enumerate(new):
         found[row] = review.next_id + number
-    return [found[row] for row in range(k)], tuple(free_names(review.taken_names(), len(new)))
+    return [found[row] for row in range(k)], tuple(review.free_names(len(new)))
 
 
 def _is_merged(review: Review, category: int) -> bool:

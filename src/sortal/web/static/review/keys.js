@@ -80,7 +80,11 @@ export const KEYS = {
     rename: ["r", "name it"],
     back: ["Ctrl-Z", "back"],
   },
-  merge: { yes: ["y", "the same: merge"], no: ["n", "different: never ask again"] },
+  merge: {
+    yes: ["y", "the same: merge"],
+    no: ["n", "different: never ask again"],
+    beside: ["p", "look at both"],
+  },
   split: { yes: ["y", "two classes: split"], no: ["n", "one class: never ask again"], parts: ["p", "other parts"] },
   audit: { yes: ["y", "all but the chosen are right"] },
   page: { yes: ["y", "confirm all but the chosen"], no: ["n", "none of them"], rename: ["r", "name it"] },
@@ -88,6 +92,11 @@ export const KEYS = {
     nowhere: ["x", "none fits: all but the chosen into the bin"],
     confirm: ["c", "confirm the chosen where they are"],
     move: ["m", "move the chosen"],
+  },
+  candidate: {
+    yes: ["y", "a new class: name it"],
+    no: ["n", "no: they are of the similar category"],
+    move: ["m", "move them to another"],
   },
   single: { move: ["m", "another"], bin: ["x", "none: into the bin"] },
   label: {

@@ -5,11 +5,12 @@ import { Grid, reviewedWord } from "/static/review/grid.js";
 import { openImage } from "/static/review/image.js";
 import { bind, KEYS } from "/static/review/keys.js";
 import { askMove } from "/static/review/names.js";
+import { sureness } from "/static/review/phrases.js";
 import { thumb } from "/static/review/pictures.js";
 import { categoryOf, decide, get, state, toast } from "/static/review/state.js";
 import { button, categoryColour, isolated, make, styleColour } from "/static/shared/dom.js";
 import { PointMap } from "/static/shared/point_map.js";
-import { counted, percent, thousands } from "/static/shared/text.js";
+import { counted, thousands } from "/static/shared/text.js";
 
 const COLUMNS = ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"];
 const LABEL =
@@ -41,7 +42,7 @@ const columnsOf = (data, points) =>
 
 function tooltip(data, point) {
   const said = reviewedWord(data, point) || state.reviewed_words[0];
-  const line = `${percent(data.confidence[point])} sure, ${data.labelled[point] ? said : `reviewed: ${said}`}`;
+  const line = `${sureness(data, point, state.unsure_below)}, ${data.labelled[point] ? said : `reviewed: ${said}`}`;
   return [
     thumb(data.rows[point], { width: 120, height: 120 }),
     make("div", {}, make("b", {}, isolated(categoryOf(data.category[point])?.name ?? ""))),
