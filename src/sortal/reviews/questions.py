@@ -45,9 +45,7 @@ RIVALS = 20  # categories that two parts are compared among
 LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
-QuestionKind = Literal[
-    "grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate", "disputed"
-]
+QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate", "disputed"]
 
 
 class Advisor(Protocol):

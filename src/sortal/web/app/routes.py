@@ -162,7 +162,8 @@ def _parts(session: Session, request: Request) -> Any:
 
 def _images(session: Session, request: Request) -> Any:
     try:
-        rows = np.array([int(each) for each in request.query_params.get("rows", "").split(",")], dtype=np.int64)
+        listed = request.query_params.get("rows", "")
+        rows = np.array([int(each) for each in listed.split(",") if listed], dtype=np.int64)
     except (ValueError, OverflowError):
         raise HTTPException(400, "rows must be numbers, separated by commas.") from None
     n = len(session.run.assignments)
