@@ -104,7 +104,7 @@ class Session:
     def asked(self, by: str, asked: str) -> dict[str, Any]:
         """Note what one of several people is asked; return what the others are, and the version."""
         with self._lock:
-            return {"version": self.version, "taken": self._asked.taken(by, asked) if self.people else []}
+            return {"version": self.version, **({"taken": self._asked.taken(by, asked)} if self.people else {})}
 
     def check(self) -> None:
         """Raise InputError if the folder of the run has been replaced."""

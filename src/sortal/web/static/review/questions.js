@@ -10,7 +10,9 @@ import { consequence, howLikely, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
 import { asking, Growth, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
-import { asked as told, categoryOf, decide, describe, get, getAsking, goTo, state, toast } from "/static/review/state.js";
+import {
+  asked as told, categoryOf, decide, describe, get, getAsking, goTo, state, toast,
+} from "/static/review/state.js";
 import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
