@@ -2,24 +2,27 @@
 
 import { headline, offer, relabel } from "/static/review/answers.js";
 import { candidate } from "/static/review/candidates.js";
+import { disputed } from "/static/review/disputes.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
 import { consequence, howLikely, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
-import { Growth, nextQuestion, questionKey } from "/static/review/queue.js";
+import { asking, Growth, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
-import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/review/state.js";
-import { isolated, make } from "/static/shared/dom.js";
+import {
+  asked as told, categoryOf, decide, describe, get, getAsking, goTo, state, toast,
+} from "/static/review/state.js";
+import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
-const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate };
+const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate, disputed };
 const CONFIRMING = ["grow", "page", "audit"]; // kinds whose first answer takes back nothing that was sorted
 const later = new Set(); // keys of questions that were put off
 const answered = new Map(); // keys of questions by those of the decisions that answered them
 
 /** Say in words what a question is about, and why. */
-export function inWords({ kind, categories, images, likely }) {
+export function inWords({ kind, categories, images, likely, by }) {
   const [first, second] = categories.map((id) => shown(categoryOf(id)));
   const [title, why] = {
     grow: [["Confirm ", first], `${counted(images, "image")} open`],
@@ -31,6 +34,7 @@ export function inWords({ kind, categories, images, likely }) {
     label: [["Check labels that look wrong"], counted(images, "image")],
     other: [["Look at images that fit nowhere"], counted(images, "image")],
     candidate: [["Something new? Images like ", first], counted(images, "image")],
+    disputed: [["Settle a disagreement"], by.map((name) => name || "someone").join(" and ")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
@@ -49,23 +53,29 @@ export async function questions(view, start = 0) {
   let updates = 0;
   // What the screen is about; nothing is drawn while it is held.
   const at = { version: -1, done: state.done, held: false };
-  const made = { title: "Next question", keys: [], update, close: () => screen.close() };
+  const close = () => {
+    told.now = "";
+    screen.close();
+  };
+  const made = { title: "Next question", keys: [], update, close };
 
   async function update() {
     const isDecided = state.done !== at.done && state.undone === null; // and not undone
     if (asked && isDecided) answered.set(state.done, asked);
     if (at.held) return;
     const own = ++updates;
-    const { items, version } = await get("/api/queue");
+    const { items, version, taken } = await getAsking("/api/queue");
     if (own !== updates || at.held) return; // a later one is under way
     const undone = answered.get(state.undone);
-    const item = nextQuestion(items, { later, undone, asked, start, last });
+    const item = nextQuestion(items, { later, undone, asked, start, last, taken });
+    told.now = asking(item);
     [at.version, at.done] = [version, state.done];
     if (item && questionKey(item) === asked) return;
     start = 0;
     screen.close();
     [screen, asked, made.keys] = [{ keys: [], close() {} }, null, []];
     if (!item) return showEnd(items.length);
+    if (state.person) getAsking("/api/version").catch(() => {}); // so that nobody else is asked the same
     const drawn = await SCREENS[item.kind](body, item, at, next);
     if (own !== updates) return drawn.close();
     [screen, asked, last] = [drawn, questionKey(item), item.kind];
@@ -110,6 +120,13 @@ const choosing = (groups, ids, changed) =>
   );
 const chosenIn = (grids) => grids.flatMap((grid) => [...grid.chosen]);
 const closeAll = (grids) => () => grids.forEach((grid) => grid.close());
+
+/** Put the chosen into the bin; the question is asked again without them. */
+async function binChosen(grids, at) {
+  const rows = chosenIn(grids);
+  if (!rows.length) return toast("Choose images first: click, drag, or use the arrow keys and space.");
+  await decide({ do: "bin", rows }, at.version);
+}
 
 /** Let the key for yes say what it does to so many images, of which those chosen in the grids are wrong. */
 function telling(keys, images, grids) {
@@ -185,6 +202,7 @@ async function grow(body, item, at, next) {
     most: answer(state.answers.most),
     bad: answer(state.answers.bad),
     take: once(finish),
+    bin: once(() => binChosen(grids, at)),
     rename: () => rename(id),
     back: once(back),
   });
@@ -273,6 +291,7 @@ async function page(body, item, at) {
   const seen = bind("page", {
     yes: () => answer(chosenIn(grids)),
     no: () => answer(rows),
+    bin: () => binChosen(grids, at),
     rename: () => rename(id),
   });
   const keys = telling(seen, () => rows.length, () => grids);
