@@ -30,7 +30,7 @@ export function inWords({ kind, categories, images, likely }) {
     image: [["Sort doubtful images one by one"], counted(images, "image")],
     label: [["Check labels that look wrong"], counted(images, "image")],
     other: [["Look at images that fit nowhere"], counted(images, "image")],
-    candidate: [["Something new? Images like ", first], counted(images, "image")],
+    candidate: [[counted(images, "image"), " look like something new, near ", first], "added later"],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
