@@ -38,7 +38,10 @@ export async function candidate(body, item, at) {
   const move = (images) => chooseName(`Move ${images} to`, { create: "" });
   const bin = () => (kept().length ? decide({ do: "bin", rows: kept() }, at.version) : null);
   const bound = bind("candidate", { yes: place(name), no: place(() => ({ id })), move: place(move), bin });
-  const says = { y: () => `A new class of ${thousands(kept().length)}: name it`, n: () => `No: ${categoryOf(id).name}` };
+  const says = {
+    y: () => `A new class of ${thousands(kept().length)}: name it`,
+    n: () => `No: ${categoryOf(id).name}`,
+  };
   const keys = bound.map((each) => (says[each.key] ? { ...each, now: says[each.key] } : each));
   const close = () => [grid, similar].forEach((each) => each.close());
   return { keys, close };
