@@ -101,8 +101,9 @@ export const KEYS = {
   },
   candidate: {
     yes: ["y", "a new class: name it"],
-    no: ["n", "no: they are of the similar category"],
-    move: ["m", "move them to another"],
+    no: ["n", "no: of the similar category"],
+    move: ["m", "of another category"],
+    bin: ["x", "of none: into the bin"],
   },
   single: { move: ["m", "another"], bin: ["x", "none: into the bin"] },
   label: {

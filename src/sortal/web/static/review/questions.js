@@ -33,7 +33,7 @@ export function inWords({ kind, categories, images, likely, by }) {
     image: [["Sort doubtful images one by one"], counted(images, "image")],
     label: [["Check labels that look wrong"], counted(images, "image")],
     other: [["Look at images that fit nowhere"], counted(images, "image")],
-    candidate: [["Something new? Images like ", first], counted(images, "image")],
+    candidate: [[counted(images, "image"), " look like something new, near ", first], "added later"],
     disputed: [["Settle a disagreement"], by.map((name) => name || "someone").join(" and ")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
