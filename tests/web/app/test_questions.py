@@ -350,3 +350,19 @@ def test_an_answer_is_taken_back(run: Run, client: Client, opened: Open) -> None
     page.wait_for_function("() => !document.querySelector('.question').innerText.includes('So far')")
     assert page.inner_text(".question") == before, "with its answers"
     assert client.session.version == 0
+
+
+def test_answers_take_two_rows_on_a_phone_and_the_others_are_a_touch_away(client: Client, opened: Open) -> None:
+    page = opened(client, "/next", size=(390, 844))
+    page.wait_for_selector(".cell img[src]")
+    page.wait_for_selector(".answers")
+    bar, button, cell = (page.locator(each).first.bounding_box() for each in (".answers", ".answers button", ".cell"))
+    assert bar is not None
+    assert button is not None
+    assert cell is not None
+    assert bar["height"] <= 2 * button["height"] + 30
+    assert cell["y"] + cell["height"] < bar["y"], "a whole image"
+    name = page.get_by_role("button", name="Name it")
+    assert not name.is_visible()
+    page.locator(".answers .fold").click()
+    assert name.is_visible()

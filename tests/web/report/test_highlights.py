@@ -41,6 +41,11 @@ class Halves:
     def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
         return []
 
+    sees = False
+
+    def seen(self, text: str) -> Ints:
+        raise NotImplementedError
+
 
 def blobs(each: int = 40) -> Run:
     """A known category and five new ones around points on axes, as the constants say."""

@@ -6,6 +6,7 @@ import { askMove, moving, rename, shown } from "/static/review/names.js";
 import { large } from "/static/review/pictures.js";
 import { Growth, nextQuestion, questionKey } from "/static/review/queue.js";
 import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/review/state.js";
+import { folded, shortened } from "/static/review/toolbar.js";
 import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, percent, thousands } from "/static/shared/text.js";
 
@@ -95,11 +96,11 @@ export async function questions(view, start = 0) {
 export function offer(body, keys) {
   body.querySelector(".answers")?.remove();
   const answers = keys.map(({ key, what, action, isName }, at) => {
-    const text = isName ? isolated(what) : `${what[0].toUpperCase()}${what.slice(1)}`;
+    const text = isName ? isolated(what) : shortened(`${what[0].toUpperCase()}${what.slice(1)}`);
     const kbd = make("kbd", { textContent: labelOf(key), ariaHidden: "true" });
     return button(text, action, { className: at ? "" : "primary" }, kbd);
   });
-  body.append(make("div", { className: "answers", role: "toolbar", ariaLabel: "Answers" }, ...answers));
+  body.append(make("div", { className: "answers", role: "toolbar", ariaLabel: "Answers" }, ...folded(answers, 3)));
 }
 
 export function headline(title, ...small) {
