@@ -4,19 +4,20 @@ import { Grid, reviewedWord } from "/static/review/grid.js";
 import { openImage } from "/static/review/image.js";
 import { bind } from "/static/review/keys.js";
 import { mixedActions, mixedTools } from "/static/review/mixed.js";
+import { sureness } from "/static/review/phrases.js";
 import { thumb } from "/static/review/pictures.js";
 import { categoryOf, get, state } from "/static/review/state.js";
 import { folded } from "/static/review/toolbar.js";
 import { button, categoryColour, isolated, make, styleColour } from "/static/shared/dom.js";
 import { middle } from "/static/shared/geometry.js";
 import { PointMap } from "/static/shared/point_map.js";
-import { counted, percent, thousands } from "/static/shared/text.js";
+import { counted, thousands } from "/static/shared/text.js";
 
 const COLUMNS = ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"];
 const LABEL =
   "Map of the images. Drag draws a lasso; with Alt, or the middle button, it pans. " +
   "Plus and minus zoom, arrow keys pan, 0 resets.";
-const SCALE = [0, 0.25, 0.5, 0.75, 1];
+const SCALE = [[0, "least sure"], [1, "surest"]];
 const REVIEWED_COLOURS = { confirmed: "--known", moved: "--new", rejected: "--astray", labelled: "--known" };
 
 /** What decides the colour of a point, and the colour of such a value. */
@@ -45,7 +46,7 @@ function columnsOf(data, points) {
 
 function tooltip(data, point) {
   const said = reviewedWord(data, point) || state.reviewed_words[0];
-  const line = `${percent(data.confidence[point])} sure, ${data.labelled[point] ? said : `reviewed: ${said}`}`;
+  const line = `${sureness(data, point, state.unsure_below)}, ${data.labelled[point] ? said : `reviewed: ${said}`}`;
   return [
     thumb(data.rows[point], { width: 120, height: 120 }),
     make("div", {}, make("b", {}, isolated(categoryOf(data.category[point])?.name ?? ""))),
@@ -86,7 +87,7 @@ export async function mapPage(view) {
   /** What the colours mean: values with their names. A scale has a few of its values, which nothing is exactly. */
   function meanings() {
     if (column?.scale) return column.key.map(([value, text]) => [value, text, []]);
-    if (select.value === "confidence") return SCALE.map((value) => [value, percent(value), []]);
+    if (select.value === "confidence") return SCALE.map(([value, text]) => [value, text, []]);
     const names = new Map(column?.key ?? []);
     const nameOf = {
       category: (id) => categoryOf(id)?.name ?? "",
@@ -151,7 +152,7 @@ export async function mapPage(view) {
   const inLasso = () => (grid.chosen.size ? [...grid.chosen] : grid.data.rows.filter((row) => grid.canChoose(row)));
   const actions = mixedActions(grid, inLasso, "Draw around images first.");
   const bar = { className: "sticky", role: "toolbar", ariaLabel: "Decisions" };
-  const tools = folded([count, ...mixedTools(actions, "map")], 4);
+  const tools = folded([count, ...mixedTools(actions, "map")], 5);
   const zooms = [["+", 1.6, "Zoom in"], ["−", 1 / 1.6, "Zoom out"], ["⟲", 0, "Show everything"]];
   const zoom = zooms.map(([text, by, ariaLabel]) => button(text, () => map.zoom(by), { ariaLabel, title: ariaLabel }));
   const stage = make("div", { className: "stage" }, canvas, tip, make("div", { className: "zoom" }, ...zoom));

@@ -7,7 +7,7 @@ import { categoryOf, decide, toast } from "/static/review/state.js";
 import { button, make } from "/static/shared/dom.js";
 import { counted } from "/static/shared/text.js";
 
-const BUTTONS = { confirm: "Confirm", move: "Move", split: "Split off" };
+const BUTTONS = { confirm: "Confirm", move: "Move", split: "Split off", bin: "No category" };
 
 /** The category that most of these rows of a grid are in, and those of them that are. */
 function largestGroup({ data, indexOf }, rows) {
@@ -39,6 +39,7 @@ export function mixedActions(grid, rowsOf, hint) {
       const to = await chooseName(title, { existing: false });
       if (to) await act({ do: "split", rows: wanted, name: to.name });
     }),
+    bin: needsImages((rows) => act({ do: "bin", rows })),
     chooseInView: () => grid.choose(grid.rowsInView()),
   };
 }
