@@ -15,6 +15,7 @@ from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import filtering, growing, journal
 from sortal.reviews.actions import Action, Grow, Refit, from_json
+from sortal.reviews.effects import moves_of
 from sortal.reviews.history import Decision, Review, lower
 from sortal.reviews.questions import Advisor, Guide
 from sortal.reviews.searching import alike
@@ -250,18 +251,11 @@ class Session:
             proposal = self.advisor.refit(review)
             with self._lock:
                 self._proposal = version, proposal
-        target, moves = dict(zip(proposal.images, proposal.to, strict=True)), dict[tuple[int, int], list[int]]()
-        for row, content in enumerate(self.run.assignments.contents):
-            if content in target and int(review.category[row]) != target[content]:
-                moves.setdefault((int(review.category[row]), target[content]), []).append(row)
         new = [each for each in proposal.categories if each not in review.categories]
         return {
             "version": version,
             "k": [len({*review.category.tolist()} - {NOWHERE}), len(proposal.categories)],
-            "moves": [
-                {"from": start, "to": end, "rows": moved[:CARD_IMAGES], "images": len(moved)}
-                for (start, end), moved in sorted(moves.items(), key=lambda item: -len(item[1]))
-            ],
+            "moves": moves_of(review, proposal, CARD_IMAGES),
             "new": [{"id": each, "name": name} for each, name in zip(new, proposal.names, strict=True)],
         }
 

@@ -11,7 +11,7 @@ import { Growth, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
 import { stacked, unstacked } from "/static/review/stacks.js";
 import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/review/state.js";
-import { isolated, make } from "/static/shared/dom.js";
+import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
 const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate };
