@@ -35,7 +35,7 @@ export function mixedActions(grid, rowsOf, hint) {
     move: needsImages(async (rows) => act(await askMove(`Move ${counted(rows.length, "image")} to`, rows))),
     split: needsImages(async (rows) => {
       const [own, wanted] = largestGroup(grid, rows);
-      const title = `Split ${counted(wanted.length, "image")} off ${categoryOf(own).name} as`;
+      const title = `Split ${counted(wanted.length, "image")} off ${categoryOf(own)?.name ?? "the bin"} as`;
       const to = await chooseName(title, { existing: false });
       if (to) await act({ do: "split", rows: wanted, name: to.name });
     }),
