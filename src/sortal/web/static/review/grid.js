@@ -23,8 +23,10 @@ export class Grid {
   /**
    * `data` has the columns of the server; `changed` is called when the selection changes; `named` shows categories.
    * With a `word`, which is written on what is chosen, clicks and boxes add to the choice; `fixed` allows none.
+   * `ofGroups` says that an image stands for all of its group, wherever they are.
    */
-  constructor(data, { changed = () => {}, open = () => {}, named = false, word = "", fixed = false } = {}) {
+  constructor(data, options = {}) {
+    const { changed = () => {}, open = () => {}, named = false, word = "", fixed = false, ofGroups = false } = options;
     const role = { role: "listbox", ariaLabel: "Images", ariaMultiSelectable: "true" };
     this.element = make("div", { className: "grid", tabIndex: 0, ...role });
     this.changed = () => {};
@@ -32,6 +34,7 @@ export class Grid {
     this.named = named;
     this.word = word;
     this.fixed = fixed;
+    this.ofGroups = ofGroups;
     this.cells = new Map(); // by index
     this.spare = new Map(); // of images that may be drawn again, by row
     this.empty = make("p", { className: "state", textContent: "No images here.", hidden: true });
@@ -164,7 +167,7 @@ export class Grid {
     const doubt = sure === "sure" ? "" : sure;
     const textContent = this.named ? categoryOf(category[index])?.name ?? "" : this.data.cell?.[index] || doubt;
     const line = make("span", { className: "line" }, make("bdi", { textContent }), doneMark);
-    const size = this.data.stacks?.get(row)?.length ?? 1;
+    const size = (this.ofGroups ? this.data.stack[index] : this.data.stacks?.get(row))?.length ?? 1;
     const stack = size > 1 && make("span", { className: "stack", textContent: `×${size}` });
     const word = this.word && make("bdi", { className: "word", textContent: this.word });
     const cell = spare ?? make("div", { className: "cell", role: "option", id: `image-${row}` });

@@ -106,10 +106,11 @@ export async function questions(view, start = 0) {
  * Make a grid for each group of rows, in which those are chosen that are not of the category with this id.
  * Images of one stack are chosen together.
  */
-const choosing = (groups, ids, changed) =>
+const choosing = (groups, ids, changed, options = {}) =>
   Promise.all(
     groups.map(async (rows, at) => {
-      return new Grid(stacked(await describe(rows)), { changed, word: `not ${categoryOf(ids[at]).name}` });
+      const word = `not ${categoryOf(ids[at]).name}`;
+      return new Grid(stacked(await describe(rows)), { changed, word, ...options });
     }),
   );
 const chosenIn = (grids) => grids.flatMap((grid) => unstacked(grid.data, [...grid.chosen]));
@@ -251,7 +252,8 @@ async function audit(body, item, at) {
   const { category } = await describe(rows);
   const ids = [...new Set(category)];
   const tell = () => relabel(body, keys);
-  const grids = await choosing(ids.map((id) => rows.filter((_, index) => category[index] === id)), ids, tell);
+  const groups = ids.map((id) => rows.filter((_, index) => category[index] === id));
+  const grids = await choosing(groups, ids, tell, { ofGroups: true });
   body.replaceChildren(
     headline(
       ["Are these right?"],
