@@ -68,6 +68,15 @@ class Advisor(Protocol):
         """Names that the person has given."""
         ...
 
+    @property
+    def sees(self) -> bool:
+        """Whether images can be found by what is seen in them."""
+        ...
+
+    def seen(self, text: str) -> Ints:
+        """Return the rows of the images that have been looked at so far, those that a text describes best first."""
+        ...
+
 
 Advising: TypeAlias = Callable[[Run], Advisor]  # makes the advisor for a run
 

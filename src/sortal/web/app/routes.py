@@ -25,6 +25,7 @@ from sortal.images.store.pixel_store import fit
 from sortal.reviews import filtering, growing
 from sortal.reviews.actions import LONGEST_CATEGORY_NAME
 from sortal.reviews.people import LONGEST_ASKED
+from sortal.reviews.searching import LONGEST_SEARCH, alike, find
 from sortal.reviews.session import Session, StaleError
 from sortal.reviews.viewable import LostError
 from sortal.runs.run import NOWHERE
@@ -34,7 +35,8 @@ from sortal.system.open_folder import ReplacedError
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
 MOST_DESCRIBED = 1000  # images that one request describes
 MOST_ANSWERS = 200  # letters
-THUMB_SIDE, LARGE_SIDE = 176, 1024  # pixels of the longer side
+MOST_SEARCHED = 20_000  # images that a search describes
+THUMB_SIDE, LARGE_SIDE = 256, 1024  # pixels of the longer side
 STATIC_FILE = re.compile(r"[a-z]+/[a-z_]+(\.[a-z]+)")  # a page, style or script: its folder and name
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
@@ -185,6 +187,42 @@ def _near(session: Session, request: Request) -> Any:
     return session.near(row) if row < len(session.run.assignments) else None
 
 
+def _most(request: Request) -> int:
+    """Return how many images an answer is to describe."""
+    most = request.query_params.get("most", "0")
+    if not (most.isascii() and most.isdecimal() and int(most[:9]) <= MOST_SEARCHED and len(most) < 9):
+        raise HTTPException(400, f"most must be a number up to {MOST_SEARCHED}.")
+    return int(most)
+
+
+def _text(request: Request) -> str:
+    text = request.query_params.get("text", "").strip()
+    if not 0 < len(text) <= LONGEST_SEARCH:
+        raise HTTPException(400, f"text must have 1 to {LONGEST_SEARCH} characters.")
+    return text
+
+
+def _search(session: Session, request: Request) -> Any:
+    text = _text(request)
+    return session.found(lambda review: find(review, text), _most(request))
+
+
+def _like(session: Session, request: Request) -> Any:
+    row = request.path_params["row"]
+    if row >= len(session.run.assignments):
+        return None
+    rows = alike(session.run.features, row)
+    return session.found(lambda _: (rows, {}), _most(request))
+
+
+def _seen(session: Session, request: Request) -> Any:
+    if session.advisor is None or not session.advisor.sees:
+        raise InputError("Finding what is seen needs an image-text model: sortal review --text-model.")
+    rows = session.advisor.seen(_text(request))
+    looked = {"looked": [len(rows), len(session.run.assignments)]}
+    return session.found(lambda _: (rows, looked), _most(request))
+
+
 READS: dict[str, Read] = {
     "/api/overview": lambda session, request: session.overview(request.state.person) | CONSTANTS,
     "/api/version": lambda session, request: _asked(session, request),
@@ -198,6 +236,9 @@ READS: dict[str, Read] = {
     "/api/refit": lambda session, _: session.refit(),
     "/api/images": _images,
     "/api/near/{row:int}": _near,
+    "/api/search": _search,
+    "/api/like/{row:int}": _like,
+    "/api/seen": _seen,
     "/api/map": lambda session, _: session.map(),
     "/api/colours/{number:int}": _colours,
 }

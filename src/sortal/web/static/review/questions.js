@@ -10,6 +10,7 @@ import { consequence, howLikely, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
 import { asking, Growth, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
+import { stacked, unstacked } from "/static/review/stacks.js";
 import {
   asked as told, categoryOf, decide, describe, get, getAsking, goTo, state, toast,
 } from "/static/review/state.js";
@@ -111,14 +112,18 @@ export async function questions(view, start = 0) {
   return made;
 }
 
-/** Make a grid for each group of rows, in which those are chosen that are not of the category with this id. */
-const choosing = (groups, ids, changed) =>
+/**
+ * Make a grid for each group of rows, in which those are chosen that are not of the category with this id.
+ * Images of one stack are chosen together.
+ */
+const choosing = (groups, ids, changed, options = {}) =>
   Promise.all(
     groups.map(async (rows, at) => {
-      return new Grid(await describe(rows), { changed, word: `not ${categoryOf(ids[at]).name}` });
+      const word = `not ${categoryOf(ids[at]).name}`;
+      return new Grid(stacked(await describe(rows)), { changed, word, ...options });
     }),
   );
-const chosenIn = (grids) => grids.flatMap((grid) => [...grid.chosen]);
+const chosenIn = (grids) => grids.flatMap((grid) => unstacked(grid.data, [...grid.chosen]));
 const closeAll = (grids) => () => grids.forEach((grid) => grid.close());
 
 /** Put the chosen into the bin; the question is asked again without them. */
@@ -265,7 +270,8 @@ async function audit(body, item, at) {
   const { category } = await describe(rows);
   const ids = [...new Set(category)];
   const tell = () => relabel(body, keys);
-  const grids = await choosing(ids.map((id) => rows.filter((_, index) => category[index] === id)), ids, tell);
+  const groups = ids.map((id) => rows.filter((_, index) => category[index] === id));
+  const grids = await choosing(groups, ids, tell, { ofGroups: true });
   body.replaceChildren(
     headline(
       ["Are these right?"],
