@@ -227,6 +227,7 @@ class Session:
                 "open": len(ranking.rows),
                 "seen": len(seen),
                 "unseen": len(unseen),
+                "skipped": len(growing.outcome(ranking, answers + growing.ALL_RIGHT, [])[1]) - len(unseen),
             }
 
     def parts(self, number: int, count: int) -> dict[str, Any] | None:
