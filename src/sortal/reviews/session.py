@@ -15,6 +15,7 @@ from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import filtering, growing, journal
 from sortal.reviews.actions import Action, Refit
+from sortal.reviews.effects import moves_of
 from sortal.reviews.history import Decision, Review, lower
 from sortal.reviews.people import Asked, signed
 from sortal.reviews.questions import Advisor, Guide
@@ -204,6 +205,7 @@ class Session:
                 "open": len(ranking.rows),
                 "seen": len(seen),
                 "unseen": len(unseen),
+                "skipped": len(growing.outcome(ranking, answers + growing.ALL_RIGHT, [])[1]) - len(unseen),
             }
 
     def parts(self, number: int, count: int) -> dict[str, Any] | None:

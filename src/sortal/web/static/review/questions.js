@@ -6,7 +6,7 @@ import { disputed } from "/static/review/disputes.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
-import { consequence, howLikely, sureness } from "/static/review/phrases.js";
+import { consequence, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
 import { asking, Growth, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
@@ -23,12 +23,12 @@ const later = new Set(); // keys of questions that were put off
 const answered = new Map(); // keys of questions by those of the decisions that answered them
 
 /** Say in words what a question is about, and why. */
-export function inWords({ kind, categories, images, likely, by }) {
+export function inWords({ kind, categories, images, by }) {
   const [first, second] = categories.map((id) => shown(categoryOf(id)));
   const [title, why] = {
     grow: [["Confirm ", first], `${counted(images, "image")} open`],
-    merge: [["Are ", first, " and ", second, " the same?"], `${howLikely(likely)} one class`],
-    split: [["Is ", first, " two classes?"], `${howLikely(likely)} mixed`],
+    merge: [["Are ", first, " and ", second, " the same?"], "they look alike"],
+    split: [["Is ", first, " two classes?"], "it looks mixed"],
     audit: [["Check a sample of what was accepted unseen"], counted(images, "image")],
     page: [["Look at doubtful images of ", first], counted(images, "image")],
     image: [["Sort doubtful images one by one"], counted(images, "image")],
@@ -218,14 +218,13 @@ async function grow(body, item, at, next) {
 }
 
 /** Say which page is shown, and what follows from the answers. */
-function growthFacts({ number, pages, open, seen, unseen }, answers) {
+function growthFacts({ number, pages, open, seen, unseen, skipped }, answers) {
   const place = `Page ${thousands(number + 1)} of ${thousands(pages)}`;
   return [
     `${place}, from the surest to the least sure, of ${counted(open, "open image")}.`,
-    answers
-      ? ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`
-      : " If these are right, so are those before them, which are accepted unseen.",
-  ];
+    answers && ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`,
+    skipped > 0 && ` If these are right, ${thousands(skipped)} ${answers ? "more" : "before"} are accepted unseen.`,
+  ].filter(Boolean);
 }
 
 async function merge(body, item, at) {
@@ -236,7 +235,7 @@ async function merge(body, item, at) {
     return [make("span", {}, shown(categoryOf(id)), size, " · ", open), item.rows[side]];
   });
   const [more, fewer] = categories.map((id) => shown(categoryOf(id)));
-  const why = [`They look alike: ${howLikely(item.likely)} one class. If so, `, fewer, " becomes part of ", more, "."];
+  const why = ["They look alike. If they are one class, ", fewer, " becomes part of ", more, "."];
   const close = await showBeside(body, ["Are these the same class?"], why, groups);
   const keys = bind("merge", {
     yes: () => decide({ do: "merge", categories }, at.version),
@@ -249,7 +248,7 @@ async function merge(body, item, at) {
 async function split(body, item, at, next) {
   const [id] = item.categories;
   const { parts, version } = await get(`/api/parts/${id}?parts=2`);
-  const why = [`It looks mixed: ${howLikely(item.likely)} two classes. The most typical images of its two parts:`];
+  const why = ["It looks mixed. These are the most typical images of its two parts:"];
   const groups = item.rows.map((rows, part) => [`Part ${part + 1}`, rows]);
   const close = await showBeside(body, ["Is ", shown(categoryOf(id)), " two classes?"], why, groups);
   const keys = bind("split", {
