@@ -61,12 +61,12 @@ def _tell(text: str) -> None:
     sys.stderr.flush()
 
 
-def serve(server: Server, *, browser: bool, say: Callable[[str], None]) -> None:
+def serve(server: Server, *, browser: bool, say: Callable[[str], None], what: str = "review") -> None:
     """Print the link to a review, and a new one whenever Enter is pressed; serve the review until Ctrl-C."""
-    with on_enter(lambda: say(f"Review: {server.link()}")) as listening:
+    with on_enter(lambda: say(f"{what.capitalize()}: {server.link()}")) as listening:
         link = server.link()
-        say(f"Review: {link}")
-        say("Enter prints another link, Ctrl-C ends the review." if listening else "Ctrl-C ends the review.")
+        say(f"{what.capitalize()}: {link}")
+        say(f"{'Enter prints another link, ' if listening else ''}Ctrl-C ends the {what}.")
         server.run(browser=link if browser else "")
 
 

@@ -32,7 +32,7 @@ ANSWER_HEADERS = {
 }
 ENTER = "/api/enter"
 PUBLIC = re.compile(r"/|/favicon\.ico|/static/[a-z]+/[^/]+")  # what needs no key: the bare page
-SPENT = "This link has been used, or a newer one has replaced it. Press Enter where sortal review runs to get another."
+SPENT = "This link has been used, or a newer one has replaced it. Press Enter in the terminal to get another."
 
 
 class Guard:
@@ -88,7 +88,7 @@ class Guard:
             return _refusal("Other sites cannot change anything.")
         if path == ENTER or PUBLIC.fullmatch(path) or self._has_key(headers.get("authorization", "")):
             return None
-        return _refusal("Open the link that sortal review printed.")
+        return _refusal("Open the link that Sortal printed in the terminal.")
 
     def _has_key(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), f"Bearer {self._key}".encode())

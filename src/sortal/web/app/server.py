@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Self
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from sortal.reviews.session import Session
 from sortal.web.app.doorway import Doorway
@@ -31,15 +32,19 @@ BROWSER_AFTER = 0.3  # seconds, until the server answers
 
 
 class Server:
-    """The web server of one review. As a context manager, it stops at the end and releases what it holds."""
+    """The web server of a review, or of another application.
 
-    def __init__(self, session: Session, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    As a context manager, it stops at the end and releases what it holds.
+    """
+
+    def __init__(self, served: Session | ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self._held = ExitStack()
         self._socket = listen(host, port)
         self.port = self._socket.getsockname()[1]
         self._address, hosts = place_of(self._socket, host)
         self._doorway: Doorway | None = None
-        self._guard = Guard(application(session), hosts, self._close_doorway)
+        app = application(served) if isinstance(served, Session) else served
+        self._guard = Guard(app, hosts, self._close_doorway)
         self._server = uvicorn.Server(uvicorn.Config(self._guard, **UVICORN_SETTINGS))
 
     def link(self) -> str:
