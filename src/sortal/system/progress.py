@@ -87,15 +87,9 @@ def shown(runtime: Runtime, first: str = "Starting", *, wanted: bool = True) -> 
     if runtime.progress is not ignore or sys.stderr is None or not is_first():
         yield runtime
         return
-    show = (
-        _records
-        if WATCHED_BY_PROGRAM in os.environ
-        else _bar
-        if sys.stderr.isatty()
-        else _line
-        if _in_notebook()
-        else _lines
-    )
+    show = _bar if sys.stderr.isatty() else _line if _in_notebook() else _lines
+    if WATCHED_BY_PROGRAM in os.environ:
+        show = _records
     with show(first) as progress:
         yield replace(runtime, progress=progress)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.reviews import wait_for
@@ -28,13 +30,13 @@ signal.signal(signal.SIGTERM, end)
 @pytest.fixture
 def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Children]:
     """Children that run Python code, given as their only word, in place of a command of Sortal."""
-    popen = children_module.subprocess.Popen
+    popen = subprocess.Popen
 
-    def run_code(words: list[str], **options: object) -> object:
+    def run_code(words: list[str], **options: Any) -> subprocess.Popen[str]:
         assert words[:4] == [sys.executable, "-P", "-m", "sortal"]
         return popen([sys.executable, "-c", REPORTS + words[4]], **options)
 
-    monkeypatch.setattr(children_module.subprocess, "Popen", run_code)
+    monkeypatch.setattr(subprocess, "Popen", run_code)
     found = Children(tmp_path)
     yield found
     found.close()
