@@ -1,6 +1,7 @@
 """Decisions in their order: who made them, what they did in words, what stands, and what can be undone or redone."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +88,12 @@ class Review(State):
         target.append(Step(key=step.key, change=step.change, words=step.words, former=self.put(step.former)))
         return step
 
+    def copy(self) -> "Review":
+        """Return the same review, which later decisions do not change."""
+        found = copy(self)
+        found.category, found.reviewed, found.done = self.category.copy(), self.reviewed.copy(), [*self.done]
+        return found
+
     def run(self) -> Run:
         """Return the reviewed run, or the run as sorted if no decision stands."""
         return super().run() if self.done else self.base
@@ -131,6 +138,10 @@ def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
             return f"Confirmed all of {name(category)}"
         case actions.Reject(images=images, category=category):
             return f"Rejected {count(images)} from {name(category)}"
+        case actions.Bin(images=images):
+            return f"Put {count(images)} into the bin: in no category"
+        case actions.PutBack(images=images):
+            return f"Took {count(images)} out of the bin"
         case actions.Grow(category=category, seen=(), unseen=()):
             return f"Left all of {name(category)} open"
         case actions.Grow(category=category, seen=seen, unseen=unseen):

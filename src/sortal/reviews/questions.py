@@ -5,7 +5,7 @@ Times are those of the keystroke-level model (Card, Moran and Newell 1980) and o
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -13,16 +13,23 @@ from numpy.typing import NDArray
 
 from sortal.images.review_states import ReviewState
 from sortal.reviews import growing
-from sortal.reviews.actions import Refit
+from sortal.reviews.actions import Create, Merge, Move, Refit
 from sortal.reviews.audit import due
 from sortal.reviews.growing import PAGE_IMAGES, SHOWN_FIRST, Ranking
 from sortal.reviews.history import Review
 from sortal.reviews.journal import run_key
 from sortal.reviews.likeness import Likeness
 from sortal.reviews.state import ReviewedCategory
-from sortal.runs.categories import is_generated, nearest_first, one_of_each, rows_by
+from sortal.runs.categories import (
+    SMALLEST_CANDIDATE,
+    candidate_rows,
+    is_generated,
+    nearest_first,
+    one_of_each,
+    rows_by,
+)
 from sortal.runs.confidence import Floats, Ints
-from sortal.runs.run import KNOWN, NEW, Run, sizes_of
+from sortal.runs.run import KNOWN, NEW, NOWHERE, Run, sizes_of
 
 LOOK, KEY, CLICK, POINT, HAND, DECIDE = 0.2, 0.28, 0.2, 1.1, 0.4, 1.35  # seconds
 ANSWER = DECIDE + KEY
@@ -32,13 +39,13 @@ BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
 MERGE_LIKELY, SPLIT_LIKELY = 0.02, 0.5  # probabilities from which a merge, or a split, is proposed
 EXAMINED = 60  # categories that are examined for a split: the least sure
-SCREEN = 40  # images of an audit
+SCREEN = 40  # images of an audit, or of a candidate for a new category
 OFFERED = 20  # pairs that are offered at once, and images one by one
 RIVALS = 20  # categories that two parts are compared among
 LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
-QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other"]
+QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate"]
 
 
 class Advisor(Protocol):
@@ -85,6 +92,7 @@ class Guide:
     advisor: Advisor | None = None
     lost: NDArray[np.int8] | None = None  # (n,) not 0 where a file is gone or has changed, which nobody is asked about
     _units: Ints = field(init=False)  # (n,) the group of each image, of which an audit shows one
+    _later: list[Ints] = field(init=False)  # rows of each candidate for a new category
     _likeness: Likeness | None = None
     # The last proposals and findings, with digests of what they are about.
     _parts: dict[tuple[int, int], tuple[bytes, list[Ints]]] = field(default_factory=dict)
@@ -93,14 +101,21 @@ class Guide:
     def __post_init__(self) -> None:
         # Of a site, another image tells something else.
         self._units = self.run.assignments.together(groups=self.run.facts.groups_hold != "several").of
+        self._later = candidate_rows(self.run)
 
     def questions(self, review: Review, sure: Floats) -> list[Question]:
         """Return all questions, the most worthwhile first."""
         free = self._free(review)
         found = [*self._growing(review, sure, free), *self._pages(review, sure, free)]
         best = max((each.worth for each in found), default=1.0)
-        found += [*self._merges(review, free, best), *self._splits(review, sure, free), *self._audits(review)]
-        found += [*self._labels(review), *self._others(review)]
+        confirmed = {each.categories: each.worth for each in found}
+        # What looks mixed is asked about before it can be confirmed.
+        splits = [
+            replace(each, worth=max(each.worth, confirmed.get(each.categories, 0.0)))
+            for each in self._splits(review, sure, free)
+        ]
+        found = [*self._merges(review, free, best), *splits, *found, *self._audits(review)]
+        found += [*self._labels(review), *self._others(review), *self._candidates(review)]
         return sorted(found, key=lambda each: -each.worth)
 
     def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
@@ -200,6 +215,25 @@ class Guide:
         worth = len(page) / (len(page) * LOOK + ANSWER + 2 * HAND + MARKING)
         return [Question(kind="other", categories=(), rows=(tuple(page.tolist()),), images=len(rows), worth=worth)]
 
+    def _candidates(self, review: Review) -> list[Question]:
+        """Ask whether groups of later images are new classes, each beside the category that is most similar to it."""
+        found, ids = [], [*sizes_of(review.category[review.category >= 0])]
+        centres, settled = review.centres(ids), review.settled
+        for group in self._later:
+            rows = self._there(group[~settled[group]])
+            if len(rows) < SMALLEST_CANDIDATE:
+                continue
+            page = nearest_first(self.run.features, rows)[:SCREEN]
+            middle = np.asarray(self.run.features[page], dtype=np.float64).mean(axis=0)
+            nearest = ids[int(((centres - middle) ** 2).sum(axis=1).argmin())]
+            beside = self.typical(review, nearest, len(settled))
+            shown = (page.tolist(), [row for row in beside if row not in {*group.tolist()}][:BESIDE])
+            seconds = (len(page) + BESIDE) * LOOK + ANSWER + NAMING
+            worth = (1 + TEACHES) * len(page) / seconds  # what comes later is sorted into the class
+            asked = tuple(map(tuple, shown))
+            found.append(Question(kind="candidate", categories=(nearest,), rows=asked, images=len(rows), worth=worth))
+        return found
+
     def _merges(
         self, review: Review, free: dict[int, Ints], best: float, *, least: float = MERGE_LIKELY
     ) -> list[Question]:
@@ -209,14 +243,15 @@ class Guide:
         alike, sizes = self._alike(review.category, ids, review.centres(ids)), sizes_of(review.category)
         pairs = np.argwhere(np.triu(alike >= least, 1))
         pairs = pairs[np.argsort(-alike[pairs[:, 0], pairs[:, 1]], kind="stable")]
-        found = list[Question]()
+        found, told = list[Question](), _told_apart(review)
         saved = NAMING + (SHOWN_FIRST + PAGE_IMAGES) * LOOK + ANSWER  # seconds to grow another category
         for pair in map(tuple, pairs):
             first, second = sorted(
                 (review.categories[ids[at]] for at in pair), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
             )
             settled = not len(free[first.id]) and not len(free[second.id])
-            if settled or second.id in first.apart or first.kind == second.kind == KNOWN:
+            said = second.id in first.apart or frozenset((first.id, second.id)) in told
+            if settled or said or first.kind == second.kind == KNOWN:
                 continue
             likely, both = float(alike[pair]), (first.id, second.id)
             rows = tuple(tuple(self.typical(review, each, BESIDE)) for each in both)
@@ -302,7 +337,7 @@ class Guide:
         if kept is None or kept[0] != digest:
             split, other = review.category.copy(), max(review.categories) + 1
             split[parts[1]] = other
-            among = [each for each in sizes_of(review.category) if each != category]
+            among = [each for each in sizes_of(review.category) if each not in (category, NOWHERE)]
             distance = ((review.centres(among) - review.centres([category])) ** 2).sum(axis=1)
             rivals = [among[at] for at in np.argsort(distance, kind="stable")[:RIVALS]]
             middles = [np.asarray(self.run.features[part], dtype=np.float64).mean(axis=0) for part in parts]
@@ -325,6 +360,20 @@ class Guide:
 def _looked_at(category: ReviewedCategory, left: int) -> bool:
     """Tell whether a person has seen what is open in a category: it was left open when the category was last grown."""
     return category.grown is not None and left < category.grown + PAGE_IMAGES
+
+
+def _told_apart(review: Review) -> set[frozenset[int]]:
+    """Return pairs of categories that a person has moved images between, and so does not take for one class."""
+    found = set[frozenset[int]]()
+    for step in review.done:
+        match step.change:
+            case Merge(categories=(first, *gone)):
+                found = {frozenset(first if each in gone else each for each in pair) for pair in found}
+            case Move(category=to) | Create(category=to):
+                found |= {frozenset((each, to)) for each in np.unique(step.former.category).tolist()}
+    confirmed = review.settled & ~review.unseen
+    now = {review.base.assignments.contents[row]: int(review.category[row]) for row in np.flatnonzero(confirmed)}
+    return found | {frozenset((now[content], each)) for content, each in review.rejected if content in now}
 
 
 def _digest(*rows: Ints) -> bytes:

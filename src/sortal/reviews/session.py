@@ -23,7 +23,7 @@ from sortal.runs import projection
 from sortal.runs.categories import is_generated, nearest_first, one_of_each, rows_by
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.projection import Placer
-from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, CategoryKind, Run, sizes_of
+from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, NOWHERE, CategoryKind, Run, sizes_of
 from sortal.system.open_folder import check_folder, identity_of
 from sortal.system.text import readable
 
@@ -53,7 +53,7 @@ class Session:
     advisor: Advisor | None = None
 
     def __post_init__(self) -> None:
-        self._lock, self._drawing, self._advising = (threading.Lock() for _ in range(3))
+        self._lock, self._drawing, self._advising, self._asking = (threading.Lock() for _ in range(4))
         self._folder = identity_of(self.run.folder)
         self._guide = Guide(self.run, self.advisor, self.originals.state)
         group = self.run.assignments.group
@@ -152,7 +152,7 @@ class Session:
     def overview(self) -> dict[str, Any]:
         """Describe all categories, the progress and what to do next."""
         with self._lock:
-            return self._current("overview", self._describe)
+            return self._current("overview", self.version, self._describe)
 
     def _describe(self) -> dict[str, Any]:
         review, members = self._review, rows_by(self._review.category)
@@ -168,19 +168,22 @@ class Session:
             "images": len(self.run.assignments),
             "columns": filtering.described(self.run.assignments.columns),
             "settled": int(settled.sum()),
+            "binned": int(review.binned.sum()),
             "categories": cards,
             "states": {word: words.count(word) for word in STATE_WORDS},
             "undo": lower(review.done[-1].words) if review.done else None,
             "redo": lower(review.undone[-1].words) if review.undone else None,
+            "done": review.done[-1].key if review.done else None,
+            "undone": review.undone[-1].key if review.undone else None,
             "free_name": review.free_name(),
             "unseen": self._precision(),
             "unsure_below": self.run.confidence.unsure_below,
             "lost": self._lost(),
         }
 
-    def _current(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _current(self, name: str, version: int, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return what was made last time if neither decisions nor files have changed since, else make it again."""
-        now = self.version, self.originals.state.tobytes()
+        now = version, self.originals.state.tobytes()
         if name not in self._kept or self._kept[name][0] != now:
             self._kept[name] = now, make()
         return self._kept[name][1]
@@ -197,13 +200,15 @@ class Session:
 
     def queue(self) -> dict[str, Any]:
         """Return what to ask next; questions that settle the most images per second come first."""
+        with self._asking:  # one at a time, while others may look and decide
+            with self._lock:
+                version, review, sure = self.version, self._review.copy(), self._sure()
 
-        def ask() -> dict[str, Any]:
-            asked = self._guide.questions(self._review, self._sure())
-            return {"version": self.version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
+            def ask() -> dict[str, Any]:
+                asked = self._guide.questions(review, sure)
+                return {"version": version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
 
-        with self._lock:
-            return self._current("queue", ask)
+            return self._current("queue", version, ask)
 
     def grow(self, number: int, answers: str) -> dict[str, Any] | None:
         """Return the next page of a category that is being grown, and what the answers so far would accept."""
@@ -250,7 +255,7 @@ class Session:
         new = [each for each in proposal.categories if each not in review.categories]
         return {
             "version": version,
-            "k": [len({*review.category.tolist()}), len(proposal.categories)],
+            "k": [len({*review.category.tolist()} - {NOWHERE}), len(proposal.categories)],
             "moves": [
                 {"from": start, "to": end, "rows": moved[:CARD_IMAGES], "images": len(moved)}
                 for (start, end), moved in sorted(moves.items(), key=lambda item: -len(item[1]))
@@ -275,25 +280,26 @@ class Session:
 
     def _nearest(self, kind: CategoryKind, points: Floats) -> list[list[int]]:
         """Return the categories of a kind whose centres are nearest to each of the points (m, d), the nearest first."""
-        ids = [each.id for each in self._review.categories.values() if each.kind == kind]
+        filled = {*self._review.category.tolist()}
+        ids = [each.id for each in self._review.categories.values() if each.kind == kind and each.id in filled]
         centres = self._review.centres(ids)
         squared = (centres**2).sum(axis=1) - 2 * points @ centres.T
         return [[ids[at] for at in row] for row in np.argsort(squared, axis=1, kind="stable")[:, :MOST_NEAR].tolist()]
 
     def category(self, number: int, order: str, column: ImageColumn | None, fits: str) -> dict[str, Any] | None:
-        """List the images of a category, by "doubt" or the most typical first; None without such a category.
+        """List the images of a category or the bin, by "doubt" or the most typical first; None if there is no such.
 
         With a column, only those whose cell fits; the orders "up" and "down" are by it.
         """
         with self._lock:
-            if number not in self._review.categories:
+            if number not in {*self._review.categories, NOWHERE}:
                 return None
             rows = self._review.members(number)
             if column is not None:
                 rows = rows[filtering.matching(column, fits)[rows]]
             if column is not None and order in ("up", "down"):
                 rows = filtering.in_order(column, rows, down=order == "down")
-            elif order == "doubt":
+            elif order == "doubt" or number == NOWHERE:
                 doubt = self._sure()[rows] + 2 * self._review.settled[rows]  # what a person has settled comes last
                 rows = rows[np.argsort(doubt, kind="stable")]
             else:
@@ -333,8 +339,9 @@ class Session:
                 self._places = rows, at
             rows, at = self._places
         with self._lock:
-            x, y = at.T.tolist()
-            return {"version": self.version, **self._rows(rows), "x": x, "y": y}
+            inside = ~self._review.binned[rows]
+            x, y = at[inside].T.tolist()
+            return {"version": self.version, **self._rows(rows[inside]), "x": x, "y": y}
 
     def _rows(self, rows: Ints) -> dict[str, Any]:
         a, review = self.run.assignments, self._review
@@ -343,7 +350,7 @@ class Session:
             "category": review.category[rows].tolist(),
             "confidence": np.round(self._sure()[rows], 3).tolist(),
             "reviewed": review.reviewed[rows].tolist(),
-            "labelled": (a.status[rows] == LABELLED).astype(int).tolist(),
+            "labelled": ((a.status == LABELLED) & ~review.binned)[rows].astype(int).tolist(),
             "other": review.other[rows].astype(int).tolist(),
             "lost": self.originals.state[rows].tolist(),
             "group": self._stack[rows].tolist(),
@@ -362,7 +369,6 @@ class Session:
         sure: Floats,
     ) -> dict[str, Any]:
         """Describe a category with these rows; `settled`, `other` and `sure` (n,) are of all images."""
-        open_ = sure[rows[~settled[rows]]]
         there = rows[self.originals.state[rows] == 0]
         nearest = one_of_each(nearest_first(self.run.features, there, centre), self.run.assignments.group)[:CARD_IMAGES]
         return {
@@ -375,7 +381,6 @@ class Session:
             "settled": int(settled[rows].sum()),
             "unsure": int((sure[rows[~settled[rows] & ~other[rows]]] < self.run.confidence.unsure_below).sum()),
             "other": int(other[rows].sum()),
-            "confidence": round(float(open_.mean()), 3) if len(open_) else None,
             "typical": nearest.tolist(),
             "lost": len(rows) - len(there),
         }

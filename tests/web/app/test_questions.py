@@ -278,7 +278,7 @@ def _go_to_others(page: Page) -> None:
     _asked(page, "Do any of these fit?")
 
 
-def test_images_that_fit_nowhere_are_confirmed_or_set_aside(tmp_path: Path, opened: Open) -> None:
+def test_images_that_fit_nowhere_are_confirmed_or_put_into_the_bin(tmp_path: Path, opened: Open) -> None:
     plain = planted(tmp_path / "plain")
     first, second, third = np.flatnonzero(plain.assignments.status != "labelled")[[0, 5, 9]].tolist()
     run = replace(with_others(plain, {first: 3.0, second: 5.0, third: 4.0}), folder=tmp_path / "run")
@@ -293,13 +293,11 @@ def test_images_that_fit_nowhere_are_confirmed_or_set_aside(tmp_path: Path, open
         press(page, "c")
         says(page, "Confirmed")
         _go_to_others(page)
-        press(page, "n")
-        says(page, "'fits nowhere'")
+        press(page, "x")
+        says(page, "Put 2 images into the bin")
     found = load_run(run.folder)
-    aside = {each.id for each in found.categories if each.name == "fits nowhere"}
-    assert {*found.assignments.category_id[[first, second]].tolist()} == aside
+    assert np.flatnonzero(found.assignments.binned).tolist() == sorted([first, second])
     assert found.assignments.reviewed[third] == ReviewState.CONFIRMED
-    assert "other" not in found.assignments.status
 
 
 def test_a_mixed_category_is_split_in_three_gestures(tmp_path: Path, opened: Open) -> None:

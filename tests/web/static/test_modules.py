@@ -252,6 +252,9 @@ def test_a_question_stays_until_it_is_answered_or_put_off(call: Call) -> None:
     kind, rows, second = call("review/queue", pick, items, None, [grow, first], 0)
     assert (kind, rows) == ("image", [[8]])
     assert call("review/queue", pick, items, second, [grow], 0)[1] == [[8]], "it stays while it is asked"
+    undo = "(items, undone, asked) => m.nextQuestion(items, { later: new Set(), undone, asked, start: 0 }).rows"
+    assert call("review/queue", undo, items, first, second) == [[7]], "unless another was undone"
+    assert call("review/queue", undo, items, "gone", second) == [[8]]
     assert call("review/queue", pick, items, None, [], 2)[0] == "page"
     assert call("review/queue", pick, items, None, [], 9)[0] == "grow", "there is no such place any more"
     labels = question("label", 3, 4)
@@ -283,11 +286,22 @@ def test_sentences_have_the_right_number(call: Call) -> None:
     expected = "40 images accepted unseen: 83% to 100% of them are right, by a sample of 20."
     assert call("review/phrases", "acceptedUnseen", seen) == expected
     assert "No sample" in call("review/phrases", "acceptedUnseen", {**seen, "sampled": 0})
-    empty = {"size": 0, "settled": 0, "unsure": 0, "other": 0, "confidence": None, "lost": 0}
-    assert call("review/phrases", "categoryFacts", empty) == "0 images · 100% settled"
-    some = {"size": 4, "settled": 1, "unsure": 2, "other": 1, "confidence": 0.5, "lost": 1}
-    expected = "4 images · 25% settled · 2 unsure · 1 fitting nowhere · 50% sure · 1 not what was sorted"
+
+
+def test_a_category_says_what_is_left_to_do(call: Call) -> None:
+    empty = {"size": 0, "settled": 0, "unsure": 0, "other": 0, "lost": 0}
+    assert call("review/phrases", "categoryFacts", empty) == "0 images · empty"
+    done = {**empty, "size": 57, "settled": 57}
+    assert call("review/phrases", "categoryFacts", done) == "57 images · all settled"
+    some = {"size": 5, "settled": 1, "unsure": 2, "other": 1, "lost": 1}
+    expected = "5 images · 4 left to settle (2 unsure, 1 fitting nowhere) · 1 not what was sorted"
     assert call("review/phrases", "categoryFacts", some) == expected
+    assert call("review/phrases", "leftToDo", {**done, "settled": 56}) == "1 left to settle"
+    columns = {"confidence": [0.3, 0.5, 0.2], "other": [0, 0, 1]}
+    words = [call("review/phrases", "sureness", columns, index, 0.5) for index in range(3)]
+    assert words == ["unsure", "sure", "fits nowhere"]
+    said = [call("review/phrases", "consequence", 14, wrong) for wrong in (0, 3, 14)]
+    assert said == ["Confirm all 14", "Confirm 11, remove 3", "Remove all 14"]
 
 
 def test_images_of_a_group_are_stacked(call: Call) -> None:

@@ -26,6 +26,7 @@ from sortal.reviews import filtering, growing
 from sortal.reviews.actions import LONGEST_CATEGORY_NAME
 from sortal.reviews.session import Session, StaleError
 from sortal.reviews.viewable import LostError
+from sortal.runs.run import NOWHERE
 from sortal.system.mapped_arrays import check_whole
 from sortal.system.open_folder import ReplacedError
 
@@ -137,7 +138,7 @@ def _category(session: Session, request: Request) -> Any:
         column = _column(session, request.query_params["column"])
     if len(fits) > filtering.LONGEST_FILTER:
         raise HTTPException(400, f"fits must have at most {filtering.LONGEST_FILTER} characters.")
-    return session.category(request.path_params["number"], _one_of(request, "order", ORDERS), column, fits)
+    return session.category(request.path_params.get("number", NOWHERE), _one_of(request, "order", ORDERS), column, fits)
 
 
 def _column(session: Session, number: str) -> ImageColumn:
@@ -184,6 +185,7 @@ READS: dict[str, Read] = {
     "/api/overview": lambda session, _: session.overview() | CONSTANTS,
     "/api/version": lambda session, _: {"version": session.version},
     "/api/category/{number:int}": _category,
+    "/api/bin": _category,
     "/api/queue": lambda session, _: session.queue(),
     "/api/words": lambda session, _: session.words(),
     "/api/grow/{number:int}": _grow,

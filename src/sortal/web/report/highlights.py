@@ -70,7 +70,7 @@ NOT_COMPARED = Comparison()
 
 def compare_categories(run: Run, present: NDArray[np.bool_], advising: Advising | None, *, seed: int) -> Comparison:
     """Return what may be merged and what may be split, the likeliest first, judging by images `present` (n,)."""
-    rows, a = np.flatnonzero(present), run.assignments
+    rows, a = np.flatnonzero(present & ~run.assignments.binned), run.assignments
     most = max(COMPARED_IMAGES, COMPARED_EACH * min(len(run.categories), COMPARED_CATEGORIES))
     if len(rows) > most:
         rows = np.sort(rows[projection.sample(a.category_id[rows], a.distance[rows], most, seed=seed)])

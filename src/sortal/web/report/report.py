@@ -79,8 +79,8 @@ def make_report(
     Categories that have been `compared` are shown where they look alike or mixed. Unless `absolute_paths` are wanted,
     nothing on the page says where the images and the run are on this computer.
     """
-    a = run.assignments
-    points = projection.sample(a.category_id, a.distance, mapper.points, seed=seed)
+    a, inside = run.assignments, np.flatnonzero(~run.assignments.binned)
+    points = inside[projection.sample(a.category_id[inside], a.distance[inside], mapper.points, seed=seed)]
     runtime.progress(MAP, 0, len(points))
     order = np.argsort(points)  # by row, so that a different k still finds the cached map
     places = np.empty((len(points), 2), dtype=np.int64)
@@ -90,7 +90,7 @@ def make_report(
         count = detail.points + detail.others
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
         highlights = find_highlights(run, cards, compared)
-        others = _of_each(a.category_id, store.heights > 0, detail.images, seed)
+        others = _of_each(a.category_id, (store.heights > 0) & ~a.binned, detail.images, seed)
         named = [*points[: detail.points].tolist(), *others.tolist()][: max(detail.points, detail.images)]
         page = _Page(run, cards, highlights, points[:count], places[:count], named, absolute_paths)
         sheets = _sheets(store, page, LARGEST_REPORT - len(page.render([])), runtime)

@@ -16,7 +16,7 @@ from sortal.exchange.format import group_names
 from sortal.exchange.naming import folder_names, last_part, shared_names, shared_text
 from sortal.images.columns import GROUP_COLUMN
 from sortal.images.review_states import ReviewState, words_of
-from sortal.runs.categories import members, one_of_each, rows_of, typicality
+from sortal.runs.categories import candidate_rows, members, one_of_each, rows_of, typicality
 from sortal.runs.facts import Confused
 from sortal.runs.run import KNOWN, LABELLED, NEW, OTHER, STATUSES, Category, Run
 from sortal.system.text import duration, plural, readable, setting
@@ -75,7 +75,7 @@ def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
 
 def farthest(run: Run) -> list[int]:
     """Return images that fit nowhere, those farthest from all others first, one of each moment."""
-    rows = np.flatnonzero(run.assignments.status == OTHER)
+    rows = np.flatnonzero((run.assignments.status == OTHER) & ~run.assignments.binned)
     ordered = rows[np.argsort(-run.assignments.apart[rows], kind="stable")]
     found: list[int] = one_of_each(ordered, run.assignments.group)[:MOST_APART].tolist()
     return found
@@ -95,10 +95,7 @@ def wrong(run: Run) -> NDArray[np.bool_]:
 
 def groups(run: Run) -> list[list[int]]:
     """Return the most typical images of the first candidates."""
-    a = run.assignments
-    rows = {place: row for row, place in enumerate(zip(a.folders.tolist(), a.files, strict=True))}
-    places = [zip(each.folders, each.files, strict=True) for each in run.candidates[:MOST_CANDIDATES]]
-    return [[rows[place] for place in [*each][:MEMBERS_SHOWN] if place in rows] for each in places]
+    return [rows[:MEMBERS_SHOWN].tolist() for rows in candidate_rows(run)[:MOST_CANDIDATES]]
 
 
 def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Confusion | None:

@@ -5,11 +5,11 @@ import { Grid } from "/static/review/grid.js";
 import { openImage } from "/static/review/image.js";
 import { bind, KEYS, labelOf } from "/static/review/keys.js";
 import { askMove, mergeInto, moving, rename, shown } from "/static/review/names.js";
-import { acceptedUnseen } from "/static/review/phrases.js";
+import { acceptedUnseen, leftToDo } from "/static/review/phrases.js";
 import { stacked, unstacked } from "/static/review/stacks.js";
 import { categoryOf, decide, get, goTo, state, toast } from "/static/review/state.js";
 import { button, make } from "/static/shared/dom.js";
-import { counted, percent, thousands } from "/static/shared/text.js";
+import { counted, thousands } from "/static/shared/text.js";
 
 const ORDERS = { doubt: "Least sure first", typical: "Most typical first" };
 const COLUMN_ORDERS = { up: "Column, ascending", down: "Column, descending" };
@@ -19,7 +19,8 @@ const BUTTONS = {
   confirmPage: "Confirm page",
   confirm: "Confirm",
   move: "Move",
-  reject: "Not this",
+  reject: "Wrong here",
+  bin: "No category",
   split: "Split off",
   propose: "Propose a split",
   rename: "Rename",
@@ -63,6 +64,7 @@ function actionsOf(id, grid, other) {
       await act(other ? moving(chosen(), other) : await askMove(title, chosen(), { without: [id] }));
     }),
     reject: needsChoice(() => act({ do: "reject", rows: chosen(), category: id })),
+    bin: needsChoice(() => act({ do: "bin", rows: chosen() })),
     split: needsChoice(async () => {
       const to = await chooseName(`Split ${counted(chosen().length, "image")} off as`, { existing: false });
       if (to) await act({ do: "split", rows: chosen(), name: to.name });
@@ -179,7 +181,7 @@ async function pane(id, other = null) {
     if (!own) return false;
     title.replaceChildren(shown(own));
     const unseen = state.unseen.categories[id];
-    const settled = `${own.kind} · ${percent(own.size ? own.settled / own.size : 1)} settled`;
+    const settled = `${own.kind} · ${leftToDo(own)}`;
     facts.textContent = unseen ? `${settled} · ${acceptedUnseen(unseen)}` : settled;
     const data = await load();
     if (data.version >= grid.data.version) grid.show(data); // not an older answer that came late
@@ -225,6 +227,7 @@ export async function pairPage(view, left, right) {
     move: () => active().actions.move(),
     confirm: () => active().actions.confirm(),
     reject: () => active().actions.reject(),
+    bin: () => active().actions.bin(),
     mergeBoth: async () => {
       const to = await mergeInto(right, left);
       if (to !== null) goTo(`category/${to}`);

@@ -3,10 +3,10 @@
 import {
   CELL, columnsIn, heightOf, indexAt, indicesIn, LINE, moved, range, touching, wholeLines,
 } from "/static/review/grid_layout.js";
+import { sureness } from "/static/review/phrases.js";
 import { lostPicture, thumb } from "/static/review/pictures.js";
 import { categoryOf, state } from "/static/review/state.js";
 import { make } from "/static/shared/dom.js";
-import { percent } from "/static/shared/text.js";
 
 const BEYOND = 3; // lines above and below the view
 const COVERED = 170; // pixels at the top of the window that bars may cover
@@ -18,13 +18,18 @@ export function reviewedWord({ reviewed, labelled }, index) {
 }
 
 export class Grid {
-  /** `data` has the columns of the server; `changed` is called when the selection changes; `named` shows categories. */
-  constructor(data, { changed = () => {}, open = () => {}, named = false } = {}) {
+  /**
+   * `data` has the columns of the server; `changed` is called when the selection changes; `named` shows categories.
+   * With a `word`, which is written on what is chosen, clicks and boxes add to the choice; `fixed` allows none.
+   */
+  constructor(data, { changed = () => {}, open = () => {}, named = false, word = "", fixed = false } = {}) {
     const role = { role: "listbox", ariaLabel: "Images", ariaMultiSelectable: "true" };
     this.element = make("div", { className: "grid", tabIndex: 0, ...role });
     this.changed = () => {};
     this.open = open;
     this.named = named;
+    this.word = word;
+    this.fixed = fixed;
     this.cells = new Map(); // by index
     this.spare = new Map(); // of images that may be drawn again, by row
     this.empty = make("p", { className: "state", textContent: "No images here.", hidden: true });
@@ -120,26 +125,28 @@ export class Grid {
   }
 
   add(index) {
-    const { rows, category, confidence, lost } = this.data;
+    const { rows, category, lost } = this.data;
     const [row, gone] = [rows[index], lost[index]];
     const done = gone ? "" : reviewedWord(this.data, index);
-    const sure = percent(confidence[index]);
+    const sure = sureness(this.data, index, state.unsure_below);
     const spare = this.spare.get(row);
     this.spare.delete(row);
     const image = gone ? lostPicture(gone) : spare?.querySelector("img") ?? thumb(row);
     const doneMark = make("span", { className: "done", textContent: done });
-    const textContent = this.named ? categoryOf(category[index])?.name ?? "" : this.data.cell?.[index] || sure;
+    const doubt = sure === "sure" ? "" : sure;
+    const textContent = this.named ? categoryOf(category[index])?.name ?? "" : this.data.cell?.[index] || doubt;
     const line = make("span", { className: "line" }, make("bdi", { textContent }), doneMark);
     const size = this.data.stacks?.get(row)?.length ?? 1;
     const stack = size > 1 && make("span", { className: "stack", textContent: `×${size}` });
+    const word = this.word && make("bdi", { className: "word", textContent: this.word });
     const cell = spare ?? make("div", { className: "cell", role: "option", id: `image-${row}` });
     const why = gone ? `. ${state.lost_words[gone]}.` : "";
     const group = size > 1 ? `, with ${size - 1} more of its group` : "";
-    cell.ariaLabel = `Image ${index + 1} of ${rows.length}${group}, ${sure} sure${done ? `, ${done}` : ""}${why}`;
+    cell.ariaLabel = `Image ${index + 1} of ${rows.length}${group}, ${done || sure}${why}`;
     cell.classList.toggle("stacked", size > 1);
     cell.ariaDisabled = String(Boolean(gone));
     cell.dataset.row = row;
-    cell.replaceChildren(image, line, ...(stack ? [stack] : []));
+    cell.replaceChildren(...[image, line, stack, word].filter(Boolean));
     this.place(index, cell);
     this.cells.set(index, cell);
     if (!spare) this.element.append(cell);
@@ -160,7 +167,7 @@ export class Grid {
 
   /** Whether an image is here and can be seen: nothing can be decided about one whose file is gone or has changed. */
   canChoose(row) {
-    return this.indexOf.has(row) && !this.data.lost[this.indexOf.get(row)];
+    return !this.fixed && this.indexOf.has(row) && !this.data.lost[this.indexOf.get(row)];
   }
 
   choose(rows, { add = false } = {}) {
@@ -197,7 +204,7 @@ export class Grid {
     this.touched = event.pointerType === "touch"; // a tap chooses by its click; anything else scrolls
     if (event.button !== 0 || this.touched) return;
     const start = { x: event.pageX, y: event.pageY };
-    const keep = event.ctrlKey || event.metaKey ? [...this.chosen] : [];
+    const keep = event.ctrlKey || event.metaKey || this.word ? [...this.chosen] : [];
     let box = null;
     const move = (now) => {
       if (!box && Math.hypot(now.pageX - start.x, now.pageY - start.y) < 6) return;
@@ -235,8 +242,8 @@ export class Grid {
 
   clicked(event) {
     const index = this.indexOfEvent(event);
-    if (index < 0) return this.choose([]);
-    const [row, adds] = [this.data.rows[index], event.ctrlKey || event.metaKey];
+    if (index < 0) return this.word ? undefined : this.choose([]);
+    const [row, adds] = [this.data.rows[index], event.ctrlKey || event.metaKey || Boolean(this.word)];
     const only = this.chosen.size === 1 && this.chosen.has(row);
     if (event.shiftKey) this.chooseRange(index, adds);
     else if (adds) this.toggle(index);

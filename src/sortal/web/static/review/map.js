@@ -5,11 +5,12 @@ import { Grid, reviewedWord } from "/static/review/grid.js";
 import { openImage } from "/static/review/image.js";
 import { bind, KEYS } from "/static/review/keys.js";
 import { askMove } from "/static/review/names.js";
+import { sureness } from "/static/review/phrases.js";
 import { thumb } from "/static/review/pictures.js";
 import { categoryOf, decide, get, state, toast } from "/static/review/state.js";
 import { button, categoryColour, isolated, make, styleColour } from "/static/shared/dom.js";
 import { PointMap } from "/static/shared/point_map.js";
-import { counted, percent, thousands } from "/static/shared/text.js";
+import { counted, thousands } from "/static/shared/text.js";
 
 const COLUMNS = ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"];
 const LABEL =
@@ -41,7 +42,7 @@ const columnsOf = (data, points) =>
 
 function tooltip(data, point) {
   const said = reviewedWord(data, point) || state.reviewed_words[0];
-  const line = `${percent(data.confidence[point])} sure, ${data.labelled[point] ? said : `reviewed: ${said}`}`;
+  const line = `${sureness(data, point, state.unsure_below)}, ${data.labelled[point] ? said : `reviewed: ${said}`}`;
   return [
     thumb(data.rows[point], { width: 120, height: 120 }),
     make("div", {}, make("b", {}, isolated(categoryOf(data.category[point])?.name ?? ""))),
@@ -122,6 +123,7 @@ export async function mapPage(view) {
   const actions = {
     confirm: needsImages((rows) => act({ do: "accept", rows })),
     move: needsImages(async (rows) => act(await askMove(`Move ${counted(rows.length, "image")} to`, rows))),
+    bin: needsImages((rows) => act({ do: "bin", rows })),
     split: needsImages(async (rows) => {
       const [own, points] = largestGroup(grid.data, rows.map((row) => grid.indexOf.get(row)));
       const wanted = points.map((point) => grid.data.rows[point]);
@@ -134,7 +136,8 @@ export async function mapPage(view) {
     const kbd = make("kbd", { textContent: KEYS.map[name][0], ariaHidden: "true" });
     return button(text, () => actions[name](), {}, kbd);
   };
-  const tools = [tool("Confirm", "confirm"), tool("Move", "move"), tool("Split off", "split")];
+  const offered = { confirm: "Confirm", move: "Move", split: "Split off", bin: "No category" };
+  const tools = Object.entries(offered).map(([key, words]) => tool(words, key));
   const bar = { className: "sticky", role: "toolbar", ariaLabel: "Decisions" };
   const stage = make("div", { className: "stage" }, canvas, tip);
   const beside = make("section", {}, make("div", bar, select, ...tools, count), legend, grid.element);

@@ -15,13 +15,14 @@ export function single(item) {
 
 /**
  * Choose the next question of the server's `items`, given the keys of those put off until `later`.
- * The one that is `asked`, by its key, stays as long as it is still in the queue; `start` asks for one by its place.
+ * One that was `undone` comes back; else the one that is `asked` stays as long as it is still in the queue, both by
+ * their keys; `start` asks for one by its place.
  * Whoever has begun to check labels, the `last` kind of question, goes on with them.
  */
-export function nextQuestion(items, { later, asked, start, last }) {
+export function nextQuestion(items, { later, undone, asked, start, last }) {
   const left = items.flatMap(single).filter((item) => !later.has(questionKey(item)));
-  const current = left.find((item) => questionKey(item) === asked);
-  if (current) return current;
+  const known = [undone, asked].map((key) => left.find((item) => questionKey(item) === key)).find(Boolean);
+  if (known) return known;
   const wanted = start ? items[start] ?? items[0] : null;
   if (wanted) return single(wanted)[0];
   return (last === "label" && left.find(({ kind }) => kind === last)) || (left[0] ?? null);

@@ -1,5 +1,6 @@
 // The review app: which page is shown, and the frame around it.
 
+import { binPage } from "/static/review/bin.js";
 import { categoryPage, pairPage } from "/static/review/category.js";
 import { help, isTyping } from "/static/review/dialogs.js";
 import { enter, isLocked } from "/static/review/entry.js";
@@ -7,8 +8,9 @@ import { imagePage } from "/static/review/image.js";
 import { bind, keyOf } from "/static/review/keys.js";
 import { mapPage } from "/static/review/map.js";
 import { overview } from "/static/review/overview.js";
-import { questions, splitting } from "/static/review/questions.js";
+import { questions } from "/static/review/questions.js";
 import { refitting } from "/static/review/refit.js";
+import { splitting } from "/static/review/splitting.js";
 import { decide, goTo, onChange, refresh, state, watch } from "/static/review/state.js";
 import { byId, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
@@ -20,6 +22,7 @@ const PAGES = {
   pair: pairPage,
   image: imagePage,
   map: mapPage,
+  bin: binPage,
   next: questions,
   split: splitting,
   refit: refitting,
@@ -67,12 +70,13 @@ async function route() {
 
 function frame() {
   const share = state.images ? state.settled / state.images : 1;
-  const settled = state.categories.filter((each) => each.settled === each.size).length;
+  const filled = state.categories.filter(({ size }) => size);
+  const settled = filled.filter((each) => each.settled === each.size).length;
   const bar = document.querySelector(".progress");
   bar.querySelector("i").style.width = `${100 * share}%`;
   bar.querySelector("span").textContent =
     `${thousands(state.settled)} of ${counted(state.images, "image")} settled, ` +
-    `${settled} of ${state.categories.length} categories`;
+    `${settled} of ${counted(filled.length, "category", "categories")}`;
   bar.ariaValueMax = String(state.images);
   bar.ariaValueNow = String(state.settled);
   byId("run").textContent = state.run;
