@@ -50,4 +50,5 @@ def alike(x: Features, row: int) -> Ints:
     blocks = np.split(x, range(COMPARED_AT_ONCE, len(x), COMPARED_AT_ONCE))
     squared = np.concatenate([((each - x[row]) ** 2).sum(axis=1) for each in blocks])
     nearest: Ints = np.argsort(squared, kind="stable")
-    return nearest[nearest != row]
+    others: Ints = nearest[nearest != row]
+    return others
