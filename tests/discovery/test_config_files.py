@@ -20,9 +20,8 @@ def test_a_run_is_repeated_by_its_own_record(tmp_path: Path, quickly: None) -> N
     assert "k" not in found
     assert (found["epochs"], found["views"], found["seed"], found["method"]) == (2, "auto", 5, "gcd")
     assert {*found["set"]} == {*changes}
-    again = invoke(
-        "discover", tmp_path / "images", "--config", tmp_path / "run" / "run.json", "--out", tmp_path / "two"
-    )
+    how = ["--config", tmp_path / "run" / "run.json", "--out", tmp_path / "two", "--device", "cpu"]
+    again = invoke("discover", tmp_path / "images", *how)
     assert again.code == 0, again.err
     second = load_run(tmp_path / "two")
     assert second.facts.recipe == first.facts.recipe

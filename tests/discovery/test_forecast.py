@@ -39,6 +39,7 @@ from sortal.discovery.pipeline import stages_of
 from sortal.discovery.rates import Measurements
 from sortal.discovery.sampling import TABLE_BYTES
 from sortal.errors import InputError, Remedy
+from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.registry import load_backbone
@@ -90,6 +91,19 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Whole dry runs
+
+
+def test_labels_of_a_group_are_held_out_together(tmp_path: Path, unmeasured: None) -> None:
+    n = 400
+    pixels, labels = np.zeros((n, 20, 20, 3), dtype=np.uint8), [str(row // 160) for row in range(n - 80)]
+    alone = image_set(list(map(str, range(n))), pixels=pixels, labels=[*labels, *[None] * 80])
+    groups = Columns.infer(["group"], [[f"g{row // 40}" for row in range(n)]])
+    found = [
+        forecast(job_of(images, tmp_path / "run", SMALL)).held_out for images in (alone, replace(alone, columns=groups))
+    ]
+    assert found[0] > 0
+    assert found[0] % 40 != 0
+    assert found[1] % 40 == 0
 
 
 def test_a_forecast_for_the_small_network_writes_nothing_and_caches_no_tokens(tmp_path: Path) -> None:

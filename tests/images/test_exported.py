@@ -18,6 +18,7 @@ from support.sample_run import as_sorted, sample_run
 from sortal.errors import InputError
 from sortal.exchange.export import export
 from sortal.images import datasets
+from sortal.images.columns import Columns
 from sortal.images.exported import EXPORT_MARKER, labels_of, statements
 from sortal.images.reading import read_images
 from sortal.reviews.actions import Accept, Action, Grow, Move, Reject, Rename
@@ -186,6 +187,23 @@ def test_files_moved_by_hand_are_labelled_and_so_are_those_of_a_renamed_folder(r
     renamed = {int(each.name[1:3]): "Ulmus" for each in (place / "Ulmus").iterdir()}
     assert 2 in renamed
     assert found == {**LABELS, **renamed, int(guess.name[1:3]): "class 0", 7: "maple"}
+
+
+def test_columns_come_back_with_exported_folders(run: Run, tmp_path: Path) -> None:
+    sites = [f"site {row}" for row in range(16)]
+    own = Columns.infer(["site", "depth"], [sites, [*range(16)]])
+    export(replace(run, assignments=replace(run.assignments, columns=own)), "folders", tmp_path / "sorted", how="copy")
+    moved = next((tmp_path / "sorted").rglob("*07.png"))
+    (tmp_path / "sorted/maple").mkdir()
+    moved.rename(tmp_path / "sorted/maple" / moved.name)
+    shutil.copy(tmp_path / "sorted/maple" / moved.name, tmp_path / "sorted/maple/-99.png")
+    found = read_images(tmp_path / "sorted", folders="reviewed")
+    rows = [int(os.path.basename(file)[1:3]) for file in found.files]
+    assert found.columns.names == ("site", "depth")
+    site, depth = found.columns.each
+    assert [*site.cells] == ["" if row == 99 else sites[row] for row in rows]
+    assert (depth.kind, [*depth.cells]) == ("number", ["" if row == 99 else str(row) for row in rows])
+    assert not read_images(tmp_path / "sorted", folders="reviewed", extra_columns="ignore").columns.names
 
 
 @pytest.mark.parametrize("format_", ["imagefolder", "fiftyone"])

@@ -14,6 +14,7 @@ from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.image_table import ImageTable, Numbering, shared_groups
 from sortal.system.device import Compute
+from sortal.system.progress import Runtime
 
 
 def test_equal_values_share_a_number_and_a_label() -> None:
@@ -40,7 +41,7 @@ def test_features_are_those_that_extract_computes_and_follow_the_weights() -> No
     trunk = FrozenEncoder(backbone, Compute(torch.device("cpu")))
     table = ImageTable(torch.zeros(3), rows, store, trunk, KeptTokens(10**9))
     for _ in range(2):
-        expected = torch.from_numpy(extract(backbone, store, precision="float32")[rows])
+        expected = torch.from_numpy(extract(backbone, store, precision="float32", runtime=Runtime(device="cpu"))[rows])
         torch.testing.assert_close(table.features(), nnf.normalize(expected, dim=1))
         with torch.no_grad():
             for value in backbone.parameters():

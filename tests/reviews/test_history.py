@@ -29,11 +29,13 @@ from sortal.reviews.actions import (
     AcceptCategory,
     Action,
     Audit,
+    Bin,
     Create,
     Grow,
     Keep,
     Merge,
     Move,
+    PutBack,
     Redo,
     Refit,
     Reject,
@@ -43,6 +45,7 @@ from sortal.reviews.actions import (
 )
 from sortal.reviews.history import Review, describe
 from sortal.reviews.state import ReviewedCategory
+from sortal.runs.run import NOWHERE
 
 
 def test_ids_of_undone_categories_are_not_used_again() -> None:
@@ -54,6 +57,30 @@ def test_ids_of_undone_categories_are_not_used_again() -> None:
         review.take(Create(images=images, category=6, name="moss"))
     review.take(Redo())
     assert review.categories[6].name == "fern"
+
+
+def test_names_that_are_made_up_are_not_used_again() -> None:
+    review, images = Review(RUN), some(RUN, 4, 2)
+    used = [each.name for each in RUN.categories]
+    for number in (6, 7):
+        used.append(review.free_name())
+        review.take(Create(images=images, category=number, name=used[-1]))
+        review.take(Undo())
+    review.take(Create(images=images, category=8, name="new 10"))  # by hand
+    assert len({*used, *review.free_names(2), "new 10"}) == len(used) + 3
+    assert Review(review.run()).free_name() not in used, "nor once decisions are part of the run"
+
+
+def test_a_copy_does_not_change() -> None:
+    review, images = Review(RUN), some(RUN, 4, 2)
+    kept = review.copy()
+    review.take(Create(images=images, category=6, name="fern"))
+    assert 6 in review.category
+    assert (kept.category.tolist(), kept.done, 6 in kept.categories) == (
+        RUN.assignments.category_id.tolist(),
+        [],
+        False,
+    )
 
 
 def test_a_refit_that_is_made_again_gets_the_same_ids() -> None:
@@ -80,6 +107,8 @@ def test_actions_are_said_in_words() -> None:
         (Merge(categories=(1, 2)), "Merged 'ash' into 'oak'"),
         (Move(images=("a", "b"), category=2), "Moved 2 images to 'ash'"),
         (Reject(images=("a",), category=1), "Rejected 1 image from 'oak'"),
+        (Bin(images=("a", "b")), "Put 2 images into the bin: in no category"),
+        (PutBack(images=("a",)), "Took 1 image out of the bin"),
         (Accept(images=("a",)), "Confirmed 1 image"),
         (AcceptCategory(category=3), "Confirmed all of 'category 3'"),
         (Split(images=("a",), category=3, name="x"), "Split 1 image off as 'x'"),
@@ -163,6 +192,14 @@ class Reviewing(RuleBasedStateMachine):
             chosen = data.draw(st.lists(st.sampled_from(rows), min_size=1, max_size=5, unique=True))
             self.attempt(Reject(images=self.images(chosen), category=category))
 
+    @rule(rows=ROWS)
+    def bin(self, rows: list[int]) -> None:
+        self.attempt(Bin(images=self.images(rows)))
+
+    @rule(rows=ROWS)
+    def put_back(self, rows: list[int]) -> None:
+        self.attempt(PutBack(images=self.images([row for row in rows if self.review.binned[row]])))
+
     @rule(rows=ROWS, name=NAMES)
     def create(self, rows: list[int], name: str) -> None:
         self.attempt(Create(images=self.images(rows), category=self.review.next_id, name=name))
@@ -209,7 +246,8 @@ class Reviewing(RuleBasedStateMachine):
 
     @invariant()
     def every_image_is_in_one_category_that_exists(self) -> None:
-        assert {*self.review.category.tolist()} <= {*self.review.categories}
+        assert {*self.review.category.tolist()} <= {*self.review.categories, NOWHERE}
+        assert (self.review.binned == (self.review.reviewed == ReviewState.BINNED)).all()
         assert len(self.review.category) == 72
         assert ((self.review.reviewed >= 0) & (self.review.reviewed < len(ReviewState))).all()
         names = [each.name for each in self.review.categories.values()]

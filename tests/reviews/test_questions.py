@@ -13,10 +13,10 @@ from support.sample_run import doubted
 
 from sortal.discovery.reviewing.advice import Advice
 from sortal.images.columns import Columns
-from sortal.reviews.actions import Accept, AcceptCategory, Audit, Grow, Keep, Merge, Move, Reject, Rename, Undo
+from sortal.reviews.actions import Accept, AcceptCategory, Audit, Create, Grow, Keep, Merge, Move, Reject, Rename, Undo
 from sortal.reviews.history import Review
 from sortal.reviews.questions import LAST, MERGE_LIKELY, SCREEN, SPLIT_LIKELY, Guide, Question
-from sortal.runs.run import Run
+from sortal.runs.run import Candidate, Run
 
 Ints = NDArray[np.int64]
 NO_STORE: Any = None  # no pictures are looked at
@@ -75,6 +75,27 @@ def test_labels_to_check_are_asked_about_until_a_person_decides() -> None:
     assert not asked(guide, review, "label"), "they are one class"
 
 
+def test_a_candidate_is_asked_about_beside_the_most_similar_category_until_little_of_it_is_left() -> None:
+    x, of = planted([60, 60, 60])
+    run = planted_run(x, np.where(of == 2, 0, of))
+    later = np.flatnonzero(of == 2)
+    files = tuple(run.assignments.files[row] for row in later.tolist())
+    run = replace(run, candidates=(Candidate(id=1, files=files, folders=(0,) * 60, nearest_id=0),))
+    guide, review = guided(run)
+    (question,) = asked(guide, review, "candidate")
+    page, beside = question.rows
+    assert (question.images, len(page), len({*page})) == (60, SCREEN, SCREEN)
+    assert {*page} <= {*later.tolist()}
+    assert question.categories in ((0,), (1,))
+    assert not {*beside} & {*later.tolist()}, "beside what it is not"
+    made = Create(images=contents(run, np.array(page)), category=review.next_id, name="later")
+    review.take(made)
+    (question,) = asked(guide, review, "candidate")
+    assert (question.images, question.categories) == (60 - SCREEN, (made.category,)), "the rest is like the new class"
+    review.take(Move(images=contents(run, np.array(question.rows[0][2:])), category=made.category))
+    assert asked(guide, review, "candidate") == []
+
+
 # Merges and splits
 
 
@@ -112,6 +133,32 @@ def test_a_category_of_two_classes_is_to_be_split_unless_it_is_kept_whole(confus
     assert not asked(Guide(run), review, "split"), "without advice"
     review.take(Keep(categories=(1,)))
     assert not asked(guide, review, "split")
+
+
+def test_a_mixed_category_is_to_be_split_before_it_is_confirmed(confused: tuple[Run, Ints]) -> None:
+    guide, review = guided(confused[0])
+    assert [each.kind for each in asked(guide, review) if each.categories == (1,)] == ["split", "grow"]
+    review.take(Keep(categories=(1,)))
+    assert [each.kind for each in asked(guide, review) if each.categories == (1,)] == ["grow"]
+
+
+def test_categories_that_images_were_moved_between_are_not_to_be_merged(confused: tuple[Run, Ints]) -> None:
+    run, _ = confused
+    guide, review = guided(run)
+    one = contents(run, review.members(4)[:1])
+    review.take(Move(images=one, category=0))
+    assert not asked(guide, review, "merge")
+    review.take(Undo())
+    review.take(Create(images=one, category=5, name="fern"))
+    assert {*asked(guide, review, "merge")[0].categories} == {0, 4}, "the image went elsewhere"
+    review.take(Merge(categories=(0, 5)))
+    assert not asked(guide, review, "merge"), "that category is now part of the other"
+    review = Review(run)
+    review.take(Reject(images=one, category=4))
+    assert {*review.category[review.rows_of(one)].tolist()} == {0}
+    assert asked(guide, review, "merge"), "it was sorted there, by nobody"
+    review.take(Accept(images=one))
+    assert not asked(guide, review, "merge")
 
 
 def test_images_shown_beside_others_are_of_different_moments(confused: tuple[Run, Ints]) -> None:
@@ -157,7 +204,7 @@ def test_most_merges_are_found_by_few_questions() -> None:
         classes += [each] * parts
     guide, review = guided(planted_run(x, category))
     merges, found, questions = len(classes) - 8, 0, 0
-    while questions < 2 * merges and (waiting := asked(guide, review, "merge")):
+    while questions < 2 * merges and (waiting := guide.likely(review, review.confidence(), among=99)[0]):
         first, second = waiting[0].categories
         same = classes[first] == classes[second]
         review.take(Merge(categories=(first, second)) if same else Keep(categories=(first, second)))

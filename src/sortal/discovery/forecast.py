@@ -149,7 +149,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         labelled=int(whole.images.labelled.sum()),
         unlabelled=int(whole.images.unlabelled.sum()),
         classes=len(known),
-        held_out=int(held_out(job.images, np.arange(n), settings, np.ones(n, dtype=bool)).sum()),
+        held_out=int(held_out(job.images, np.arange(n), settings, np.ones(n, dtype=bool), job.images.groups).sum()),
         k=settings.k,
         granularity=settings.granularity,
         method=settings.method,

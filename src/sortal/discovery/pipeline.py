@@ -17,6 +17,7 @@ import torch
 from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, Discovery, Reading, Rounds, describe, from_keywords, load_method, load_named_backbone
 from sortal.discovery import defaults
+from sortal.discovery.bin import with_bin, without_bin
 from sortal.discovery.config_files import settings_in
 from sortal.discovery.earlier import EarlierRun
 from sortal.discovery.job import Job, Source, check_sortable, prepare
@@ -38,7 +39,7 @@ from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.reviews.carrying import EarlierReview, reviewed_run
 from sortal.reviews.journal import audited
 from sortal.reviews.loading import load_run, save_run
-from sortal.runs.run import REPORT, Run, sizes_of
+from sortal.runs.run import REPORT, Run
 from sortal.system import cache
 from sortal.system.device import start
 from sortal.system.files import LOCK_FILE, lock_folder
@@ -142,10 +143,13 @@ def carry_out(job: Job) -> Run:
         labelled = int(job.images.labelled.sum())
         for text in defaults.notes(settings, job.recipe, mostly_tiny=mostly_tiny, labelled=labelled, on_gpu=job.on_gpu):
             stages.note(text)
-        found = sort(job, backbone, stages, pixels)
+        to_sort, binned = without_bin(job, pixels, stages)
+        found = sort(to_sort, backbone, stages, pixels.select(~binned))
         if found is None:
             processes.barrier()  # until the first process has saved the run
             return load_run(job.place)
+        if binned.any():
+            found = with_bin(job, binned, found, pixels, backbone, job.runtime)
         if not chosen.all():
             with stages.stage("rest", "Sorting the other images") as runtime:
                 found = sort_rest(whole, chosen, found, pixels.present, backbone, stages, runtime)
@@ -217,7 +221,7 @@ def with_reviewed_k(job: Job, stages: Stages) -> Job:
     review = EarlierReview(before, ())
     if k == AUTO and not review.complete:
         return job
-    now = len(sizes_of(before.assignments.category_id))
+    now = sum(each.size > 0 for each in before.categories)
     if now == k:
         return job
     stages.note(f"The review has left {plural(now, 'category', 'categories')}, so as many are found again.")

@@ -2,6 +2,7 @@
 
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from sortal.config import UNLABELLED_FOLDER, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
 from sortal.images.class_names import as_name
-from sortal.images.columns import NO_COLUMNS
+from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.images.exif import with_exif
 from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find, unread_pictures
 from sortal.images.image_set import ImageSet, image_set
@@ -91,11 +92,12 @@ def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> Imag
         [prefix + name for prefix, each in zip(prefixes, found, strict=True) for name in each[part]] for part in (0, 1)
     )
     if labels is None:
-        own = _labels_of(folders, [each for each, _ in found], how)
+        own, columns = _labels_of(folders, [each for each, _ in found], how), NO_COLUMNS
         if how.folders == "reviewed":
             others = [name for name in others if name not in {prefix + exported.INDEX_TABLE for prefix in prefixes}]
+            columns = _columns_of(folders, [each for each, _ in found], how)
         paths = [os.path.join(base, name) for name in names]
-        images = image_set(names, paths=paths, labels=settled(own, how.placeholders), ignored=others)
+        images = image_set(names, paths=paths, labels=settled(own, how.placeholders), columns=columns, ignored=others)
     elif isinstance(labels, str | os.PathLike):
         table = label_tables.read(Path(labels), extra_columns=how.extra_columns)
         images = _from_table(base, prefixes, names, others, table, how)
@@ -140,6 +142,22 @@ def _index_of(folder: Path) -> list[exported.Statement]:
             exported.NO_LABELS,
         )
     return label_tables.read_exported(path)
+
+
+def _columns_of(folders: Sequence[Path], found: Sequence[Sequence[str]], how: Reading) -> Columns:
+    """Return the user's columns in the indices of exported folders; files that were moved are known by their names."""
+    columns, n = NO_COLUMNS, 0
+    for folder, files in zip(folders, found, strict=True):
+        index = label_tables.read(folder / exported.INDEX_TABLE, extra_columns=how.extra_columns)
+        none = len(index.file_name)
+        row_of = {name: row for row, name in enumerate(index.file_name)}
+        names, there = list(map(posixpath.basename, index.file_name)), {*files}
+        often = Counter(names)
+        moved = {names[row]: row for file, row in row_of.items() if file not in there and often[names[row]] == 1}
+        rows = [row_of.get(file, moved.get(posixpath.basename(file), none)) for file in files]
+        own = index.columns.followed(none, NO_COLUMNS, 1).take(rows)
+        columns, n = columns.followed(n, own, len(files)), n + len(files)
+    return columns
 
 
 def _folder_names(folders: Sequence[Path], files: Sequence[str], unlabelled: str, *, are_classes: bool) -> ClassNames:

@@ -167,7 +167,7 @@ class EarlierReview:
         fresh = self.before.facts.next_id
         used = {*earlier_of, *(each.name for each in outlined if each.kind == KNOWN)}  # a name means one category
         used |= {former for each in self.before.categories for former in each.former}
-        names = iter(free_names([*used], len(outlined)))
+        names = iter(free_names([*used], len(outlined), after=self.before.facts.next_id))
         for row, each in enumerate(outlined):
             if row not in found:
                 found[row] = replace(each, id=fresh, name=each.name if each.kind == KNOWN else next(names))

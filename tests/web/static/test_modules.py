@@ -50,7 +50,7 @@ def test_every_script_is_served_is_readable_and_is_part_of_the_report_only_if_it
         for each in folder.iterdir()
         if each.name.endswith(".js")
     }
-    assert {*SCRIPTS} == {each for each in scripts if not each.startswith("review/")}
+    assert {*SCRIPTS} == {each for each in scripts if not each.startswith(("review/", "start/"))}
     for name, text in scripts.items():
         assert STATIC_FILE.fullmatch(name)
         assert max(map(len, text.splitlines())) <= 120, name
@@ -102,6 +102,13 @@ def test_points_are_found_by_the_pointer_and_by_a_lasso(call: Call) -> None:
     assert inside == [True, True, False, False]
     assert [call("shared/geometry", "radiusOf", n, 1) for n in (400, 401, 2001, 10001)] == [5, 3.6, 2.6, 1.2]
     assert call("shared/geometry", "tipPlace", [390, 5], 100, 80, 400, 300) == [274, 8], "left of the point, inside"
+
+
+def test_names_on_a_map_do_not_overlap_and_outliers_do_not_move_them(call: Call) -> None:
+    boxes = [[0, 0, 40, 16], [30, 10, 40, 16], [30, 20, 40, 16], [100, 0, 10, 16]]
+    assert call("shared/geometry", "apart", boxes) == [0, 2, 3], "the second overlaps the first"
+    data = {"x": [5, 1, 3, 9999, 7], "y": [2, 2, 8, 9, 0]}
+    assert call("shared/geometry", "middle", [0, 1, 2, 3], data) == [5, 8]
 
 
 # The report
@@ -161,27 +168,28 @@ def test_a_picture_is_located_on_its_sheet(call: Call) -> None:
 
 
 def test_a_grid_knows_which_images_are_where(call: Call) -> None:
-    """Three columns of lines that are 152 pixels high; 10 images."""
-    assert [call("review/grid_layout", "columnsIn", width) for width in (0, 100, 400)] == [1, 1, 3]
-    assert call("review/grid_layout", "heightOf", 10, 3) == 4 * 152
-    assert call("review/grid_layout", "touching", 100, 200, 3, 10) == [0, 5]
-    assert call("review/grid_layout", "touching", -500, 10**6, 3, 10) == [0, 9]
-    assert call("review/grid_layout", "wholeLines", 100, 152 * 3 - 1, 3, 10) == [3, 5]
-    assert call("review/grid_layout", "wholeLines", 10, 100, 3, 10) == [3, 5], "one line at least"
-    assert [call("review/grid_layout", "indexAt", x, y, 300, 3, 10) for x, y in ((150, 10), (299, 500), (10, 500))] == [
-        1,
-        -1,
-        9,
-    ]
+    """Three columns of 100 pixels, in lines that are 120 pixels high with their labels; 10 images."""
+    shape = call("review/grid_layout", "shapeOf", 300, 90, 10)
+    assert shape == {"columns": 3, "line": 120, "count": 10}
+    narrow = [call("review/grid_layout", "shapeOf", width, 132, 1) for width in (0, 100, 400)]
+    assert [(each["columns"], each["line"]) for each in narrow] == [(1, 152), (1, 120), (3, 153)]
+    assert call("review/grid_layout", "heightOf", shape) == 4 * 120
+    assert call("review/grid_layout", "touching", 100, 200, shape) == [0, 5]
+    assert call("review/grid_layout", "touching", -500, 10**6, shape) == [0, 9]
+    assert call("review/grid_layout", "wholeLines", 100, 120 * 3 - 1, shape) == [3, 5]
+    assert call("review/grid_layout", "wholeLines", 10, 100, shape) == [3, 5], "one line at least"
+    places = [call("review/grid_layout", "indexAt", x, y, 300, shape) for x, y in ((150, 10), (299, 400), (10, 400))]
+    assert places == [1, -1, 9]
     box = {"left": 150, "right": 250, "top": 100, "bottom": 200}
-    assert call("review/grid_layout", "indicesIn", box, 300, 3, 10) == [1, 2, 4, 5]
-    assert call("review/grid_layout", "indicesIn", {**box, "top": 460, "bottom": 900}, 300, 3, 10) == []
+    assert call("review/grid_layout", "indicesIn", box, 300, shape) == [1, 2, 4, 5]
+    assert call("review/grid_layout", "indicesIn", {**box, "top": 370, "bottom": 900}, 300, shape) == []
 
 
 def test_keys_walk_and_ranges_have_both_ends(call: Call) -> None:
     steps = {"ArrowLeft": 3, "ArrowRight": 5, "ArrowUp": 1, "ArrowDown": 7, "Home": 0, "End": 9, "x": None}
-    assert {key: call("review/grid_layout", "moved", 4, key, 3, 10) for key in steps} == steps
-    assert call("review/grid_layout", "moved", 9, "ArrowDown", 3, 10) == 9
+    shape = {"columns": 3, "line": 120, "count": 10}
+    assert {key: call("review/grid_layout", "moved", 4, key, shape) for key in steps} == steps
+    assert call("review/grid_layout", "moved", 9, "ArrowDown", shape) == 9
     for ends in ((1, 3), (3, 1)):
         assert call("review/grid_layout", "range", [10, 11, 12, 13, 14], *ends) == [11, 12, 13]
 
@@ -252,6 +260,9 @@ def test_a_question_stays_until_it_is_answered_or_put_off(call: Call) -> None:
     kind, rows, second = call("review/queue", pick, items, None, [grow, first], 0)
     assert (kind, rows) == ("image", [[8]])
     assert call("review/queue", pick, items, second, [grow], 0)[1] == [[8]], "it stays while it is asked"
+    undo = "(items, undone, asked) => m.nextQuestion(items, { later: new Set(), undone, asked, start: 0 }).rows"
+    assert call("review/queue", undo, items, first, second) == [[7]], "unless another was undone"
+    assert call("review/queue", undo, items, "gone", second) == [[8]]
     assert call("review/queue", pick, items, None, [], 2)[0] == "page"
     assert call("review/queue", pick, items, None, [], 9)[0] == "grow", "there is no such place any more"
     labels = question("label", 3, 4)
@@ -283,11 +294,22 @@ def test_sentences_have_the_right_number(call: Call) -> None:
     expected = "40 images accepted unseen: 83% to 100% of them are right, by a sample of 20."
     assert call("review/phrases", "acceptedUnseen", seen) == expected
     assert "No sample" in call("review/phrases", "acceptedUnseen", {**seen, "sampled": 0})
-    empty = {"size": 0, "settled": 0, "unsure": 0, "other": 0, "confidence": None, "lost": 0}
-    assert call("review/phrases", "categoryFacts", empty) == "0 images · 100% settled"
-    some = {"size": 4, "settled": 1, "unsure": 2, "other": 1, "confidence": 0.5, "lost": 1}
-    expected = "4 images · 25% settled · 2 unsure · 1 fitting nowhere · 50% sure · 1 not what was sorted"
+
+
+def test_a_category_says_what_is_left_to_do(call: Call) -> None:
+    empty = {"size": 0, "settled": 0, "unsure": 0, "other": 0, "lost": 0}
+    assert call("review/phrases", "categoryFacts", empty) == "0 images · empty"
+    done = {**empty, "size": 57, "settled": 57}
+    assert call("review/phrases", "categoryFacts", done) == "57 images · all settled"
+    some = {"size": 5, "settled": 1, "unsure": 2, "other": 1, "lost": 1}
+    expected = "5 images · 4 left to settle (2 unsure, 1 fitting nowhere) · 1 not what was sorted"
     assert call("review/phrases", "categoryFacts", some) == expected
+    assert call("review/phrases", "leftToDo", {**done, "settled": 56}) == "1 left to settle"
+    columns = {"confidence": [0.3, 0.5, 0.2], "other": [0, 0, 1]}
+    words = [call("review/phrases", "sureness", columns, index, 0.5) for index in range(3)]
+    assert words == ["unsure", "sure", "fits nowhere"]
+    said = [call("review/phrases", "consequence", 14, wrong) for wrong in (0, 3, 14)]
+    assert said == ["Confirm all 14", "Confirm 11, remove 3", "Remove all 14"]
 
 
 def test_images_of_a_group_are_stacked(call: Call) -> None:

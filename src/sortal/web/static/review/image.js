@@ -3,10 +3,10 @@
 import { reviewedWord } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving } from "/static/review/names.js";
+import { sureness } from "/static/review/phrases.js";
 import { large, lostPicture, thumb } from "/static/review/pictures.js";
 import { categoryOf, decide, describe, get, goTo, state } from "/static/review/state.js";
 import { button, definitions, isolated, make } from "/static/shared/dom.js";
-import { percent } from "/static/shared/text.js";
 
 const LOST = "Nothing can be decided about this image until the earlier file is back.";
 let trail = []; // rows of the grid or map that the last image was opened from, for next and previous
@@ -17,7 +17,8 @@ export function openImage(row, rows) {
   goTo(`image/${row}`);
 }
 
-const nameOf = (id) => categoryOf(id)?.name ?? "";
+const NOWHERE = -1; // the category of images in the bin
+const nameOf = (id) => (id === NOWHERE ? "none: in the bin" : categoryOf(id)?.name ?? "");
 
 function moveButton(row, id) {
   const kind = categoryOf(id)?.kind ?? "";
@@ -45,14 +46,15 @@ export async function imagePage(view, row) {
   const about = make(
     "div",
     {},
-    make("h2", {}, isolated(file)),
     facts,
+    make("p", { className: "small file", title: file }, isolated(file)),
     group && make("h3", { textContent: "Others of its group" }),
     group,
     make("h3", { textContent: "Move it to a similar category" }),
     similar,
     make("h3", { textContent: "Most similar images" }),
     beside,
+    make("p", { className: "more" }, make("a", { href: `#/like/${row}`, textContent: "More like this" })),
   );
   view.replaceChildren(make("div", { className: "large" }, picture, about));
 
@@ -62,8 +64,7 @@ export async function imagePage(view, row) {
     facts.replaceChildren(
       ...definitions([
         ["Category", nameOf(own)],
-        ["Confidence", percent(here.confidence[0])],
-        ...(here.other[0] ? [["Status", "fits nowhere"]] : []),
+        ["Sorted", sureness(here, 0, state.unsure_below)],
         ["Reviewed", reviewedWord(here, 0) || state.reviewed_words[0]],
         ...here.cells[0],
       ]),
@@ -87,7 +88,9 @@ export async function imagePage(view, row) {
       if (action) await decide(action);
     },
     reject: () => decide({ do: "reject", rows: [row], category: here.category[0] }),
-    back: () => goTo(`category/${here.category[0]}`),
+    like: () => goTo(`like/${row}`),
+    bin: () => decide({ do: here.category[0] === NOWHERE ? "put back" : "bin", rows: [row] }),
+    back: () => goTo(here.category[0] === NOWHERE ? "bin" : `category/${here.category[0]}`),
   });
   return { title: file, keys, update, close() {} };
 }

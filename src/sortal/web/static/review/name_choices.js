@@ -24,7 +24,7 @@ function matching(wanted, categories, similar) {
  * name is required, nothing is highlighted before one is typed or chosen.
  */
 export function nameChoices(wanted, { categories, words, suggested, similar, without, create, existing, required }) {
-  const others = categories.filter(({ id }) => !without.includes(id));
+  const others = categories.filter(({ id, size, unnamed }) => !without.includes(id) && (size || !unnamed));
   const match = existing ? matching(wanted, others, similar) : [];
   const same = others.find(({ name }) => name === wanted);
   const taken = new Set(categories.map(({ name }) => name));

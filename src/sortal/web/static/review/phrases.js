@@ -25,15 +25,29 @@ export function lostFiles({ changed, missing, unreadable, files }) {
   ].join(" ");
 }
 
+/** Say how surely an image of these columns was sorted: by a word, as confidence may be no probability. */
+export function sureness({ confidence, other }, index, unsureBelow) {
+  if (other[index]) return "fits nowhere";
+  return confidence[index] < unsureBelow ? "unsure" : "sure";
+}
+
+/** Say what is left to do in a category. */
+export function leftToDo({ size, settled, unsure, other }) {
+  if (settled === size) return size ? "all settled" : "empty";
+  const doubts = [unsure && `${thousands(unsure)} unsure`, other && `${thousands(other)} fitting nowhere`];
+  const which = doubts.filter(Boolean).join(", ");
+  return `${thousands(size - settled)} left to settle${which && ` (${which})`}`;
+}
+
 /** Say how a category stands. */
-export function categoryFacts({ size, settled, unsure, other, confidence, lost }) {
-  const facts = [
-    counted(size, "image"),
-    `${percent(size ? settled / size : 1)} settled`,
-    unsure && `${thousands(unsure)} unsure`,
-    other && `${thousands(other)} fitting nowhere`,
-    confidence !== null && `${percent(confidence)} sure`,
-    lost && `${thousands(lost)} not what was sorted`,
-  ];
+export function categoryFacts(category) {
+  const { size, lost } = category;
+  const facts = [counted(size, "image"), leftToDo(category), lost && `${thousands(lost)} not what was sorted`];
   return facts.filter(Boolean).join(" · ");
+}
+
+/** Say what it means to confirm so many images but those that are wrong. */
+export function consequence(images, wrong) {
+  if (!wrong) return `Confirm all ${thousands(images)}`;
+  return wrong < images ? `Confirm ${thousands(images - wrong)}, remove ${thousands(wrong)}` : `Remove all ${wrong}`;
 }

@@ -1,31 +1,41 @@
 // One question after another, each on one screen and answered by one key.
 
+import { headline, offer, relabel } from "/static/review/answers.js";
+import { candidate } from "/static/review/candidates.js";
+import { disputed } from "/static/review/disputes.js";
 import { Grid } from "/static/review/grid.js";
-import { bind, labelOf } from "/static/review/keys.js";
+import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
+import { consequence, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
-import { Growth, nextQuestion, questionKey } from "/static/review/queue.js";
-import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/review/state.js";
+import { asking, Growth, nextQuestion, questionKey } from "/static/review/queue.js";
+import { showBeside, splitOff } from "/static/review/splitting.js";
+import { stacked, unstacked } from "/static/review/stacks.js";
+import {
+  asked as told, categoryOf, decide, describe, get, getAsking, goTo, state, toast,
+} from "/static/review/state.js";
 import { button, isolated, make } from "/static/shared/dom.js";
-import { counted, percent, thousands } from "/static/shared/text.js";
+import { counted, thousands } from "/static/shared/text.js";
 
-const SCREENS = { grow, merge, split, audit, page, image, label, other };
-const ASIDE = "fits nowhere"; // the category of images that a person sets aside
-const PART_SHOWN = 60; // images of a part that is proposed
+const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate, disputed };
+const CONFIRMING = ["grow", "page", "audit"]; // kinds whose first answer takes back nothing that was sorted
 const later = new Set(); // keys of questions that were put off
+const answered = new Map(); // keys of questions by those of the decisions that answered them
 
 /** Say in words what a question is about, and why. */
-export function inWords({ kind, categories, images, likely }) {
+export function inWords({ kind, categories, images, by }) {
   const [first, second] = categories.map((id) => shown(categoryOf(id)));
   const [title, why] = {
     grow: [["Confirm ", first], `${counted(images, "image")} open`],
-    merge: [["Are ", first, " and ", second, " the same?"], `${percent(likely)} likely`],
-    split: [["Is ", first, " two classes?"], `${percent(likely)} likely`],
+    merge: [["Are ", first, " and ", second, " the same?"], "they look alike"],
+    split: [["Is ", first, " two classes?"], "it looks mixed"],
     audit: [["Check a sample of what was accepted unseen"], counted(images, "image")],
     page: [["Look at doubtful images of ", first], counted(images, "image")],
     image: [["Sort doubtful images one by one"], counted(images, "image")],
     label: [["Check labels that look wrong"], counted(images, "image")],
     other: [["Look at images that fit nowhere"], counted(images, "image")],
+    candidate: [[counted(images, "image"), " look like something new, near ", first], "added later"],
+    disputed: [["Settle a disagreement"], by.map((name) => name || "someone").join(" and ")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
@@ -36,33 +46,44 @@ export function inWords({ kind, categories, images, likely }) {
  */
 export async function questions(view, start = 0) {
   const body = make("div", { className: "question" });
+  body.append(make("p", { className: "state", role: "status", textContent: "Looking for the next question…" }));
   view.replaceChildren(body);
   let screen = { keys: [], close() {} };
   let asked = null; // the key of the question on the screen
   let last = null; // its kind, or that of the one before
   let updates = 0;
-  const at = { version: -1, held: false }; // what the screen is about; nothing is drawn while it is held
-  const made = { title: "Next question", keys: [], update, close: () => screen.close() };
+  // What the screen is about; nothing is drawn while it is held.
+  const at = { version: -1, done: state.done, held: false };
+  const close = () => {
+    told.now = "";
+    screen.close();
+  };
+  const made = { title: "Next question", keys: [], update, close };
 
   async function update() {
+    const isDecided = state.done !== at.done && state.undone === null; // and not undone
+    if (asked && isDecided) answered.set(state.done, asked);
     if (at.held) return;
     const own = ++updates;
-    const { items, version } = await get("/api/queue");
+    const { items, version, taken } = await getAsking("/api/queue");
     if (own !== updates || at.held) return; // a later one is under way
-    const item = nextQuestion(items, { later, asked, start, last });
-    at.version = version;
+    const undone = answered.get(state.undone);
+    const item = nextQuestion(items, { later, undone, asked, start, last, taken });
+    told.now = asking(item);
+    [at.version, at.done] = [version, state.done];
     if (item && questionKey(item) === asked) return;
     start = 0;
     screen.close();
     [screen, asked, made.keys] = [{ keys: [], close() {} }, null, []];
     if (!item) return showEnd(items.length);
+    if (state.person) getAsking("/api/version").catch(() => {}); // so that nobody else is asked the same
     const drawn = await SCREENS[item.kind](body, item, at, next);
     if (own !== updates) return drawn.close();
     [screen, asked, last] = [drawn, questionKey(item), item.kind];
     const open = item.categories.length === 1 ? () => goTo(`category/${item.categories[0]}`) : undefined;
     const others = bind("question", { later: () => putOff(item), open }).filter(({ action }) => action);
     made.keys = [...screen.keys, ...others];
-    offer(body, made.keys);
+    offer(body, made.keys, CONFIRMING.includes(item.kind));
     body.querySelector("h1")?.focus({ preventScroll: true });
   }
 
@@ -91,25 +112,32 @@ export async function questions(view, start = 0) {
   return made;
 }
 
-/** Offer the answers as buttons, each with its key. */
-export function offer(body, keys) {
-  body.querySelector(".answers")?.remove();
-  const answers = keys.map(({ key, what, action, isName }, at) => {
-    const text = isName ? isolated(what) : `${what[0].toUpperCase()}${what.slice(1)}`;
-    const kbd = make("kbd", { textContent: labelOf(key), ariaHidden: "true" });
-    return button(text, action, { className: at ? "" : "primary" }, kbd);
-  });
-  body.append(make("div", { className: "answers", role: "toolbar", ariaLabel: "Answers" }, ...answers));
-}
-
-export function headline(title, ...small) {
-  const heading = make("h1", { tabIndex: -1 }, ...title);
-  return make("div", { className: "head" }, heading, make("p", { className: "soft" }, ...small));
-}
-
-const gridOf = async (rows, changed) => new Grid(await describe(rows), { changed });
-const gridsOf = (groups) => Promise.all(groups.map((rows) => gridOf(rows)));
+/**
+ * Make a grid for each group of rows, in which those are chosen that are not of the category with this id.
+ * Images of one stack are chosen together.
+ */
+const choosing = (groups, ids, changed, options = {}) =>
+  Promise.all(
+    groups.map(async (rows, at) => {
+      const word = `not ${categoryOf(ids[at]).name}`;
+      return new Grid(stacked(await describe(rows)), { changed, word, ...options });
+    }),
+  );
+const chosenIn = (grids) => grids.flatMap((grid) => unstacked(grid.data, [...grid.chosen]));
 const closeAll = (grids) => () => grids.forEach((grid) => grid.close());
+
+/** Put the chosen into the bin; the question is asked again without them. */
+async function binChosen(grids, at) {
+  const rows = chosenIn(grids);
+  if (!rows.length) return toast("Choose images first: click, drag, or use the arrow keys and space.");
+  await decide({ do: "bin", rows }, at.version);
+}
+
+/** Let the key for yes say what it does to so many images, of which those chosen in the grids are wrong. */
+function telling(keys, images, grids) {
+  const now = () => consequence(images(), chosenIn(grids()).length);
+  return keys.map((each) => (each.key === "y" ? { ...each, now } : each));
+}
 
 /** Confirm a category: pages from the surest to the least sure, each answered by yes, mostly or no. */
 async function grow(body, item, at, next) {
@@ -117,7 +145,6 @@ async function grow(body, item, at, next) {
   let growth = new Growth();
   let [grids, page, busy] = [[], [], true]; // while it is busy, a key pressed twice is one answer
   let bar = null; // the answers, once they are offered
-  const chosen = () => grids.flatMap((grid) => [...grid.chosen]);
   const once = (action) => async () => {
     if (busy) return;
     busy = true;
@@ -148,14 +175,15 @@ async function grow(body, item, at, next) {
     if (found.number === null) return finish();
     const count = make("span", { role: "status" });
     const tell = () => {
-      const wrong = chosen().length;
-      const hint = "Choose those that are wrong, if there are a few.";
+      const wrong = chosenIn(grids).length;
+      const hint = "Click those that are wrong, if there are a few.";
       count.textContent = wrong ? `${counted(wrong, "image")} chosen as wrong.` : hint;
+      relabel(body, keys);
     };
     const before = grids;
     const groups = [found.typical, found.page].filter((rows) => rows.length);
     grids = [];
-    grids = await Promise.all(groups.map((rows) => gridOf(rows, tell)));
+    grids = await choosing(groups, [id, id], tell);
     before.forEach((grid) => grid.close());
     if (page.length) bar = body.querySelector(".answers"); // that of this question
     const titles = grids.length > 1 ? ["The surest", "At the edge"] : [];
@@ -172,117 +200,67 @@ async function grow(body, item, at, next) {
     tell();
     if (bar) body.querySelector("h1").focus({ preventScroll: true });
   };
-  const answer = (letter) => once(() => draw(growth.and(letter, page, chosen())));
+  const answer = (letter) => once(() => draw(growth.and(letter, page, chosenIn(grids))));
   const back = () => (growth.answers ? draw(growth.back()) : decide({ do: "undo" }));
-  const keys = bind("grow", {
+  const grown = bind("grow", {
     all: answer(state.answers.all),
     most: answer(state.answers.most),
     bad: answer(state.answers.bad),
     take: once(finish),
+    bin: once(() => binChosen(grids, at)),
     rename: () => rename(id),
     back: once(back),
   });
+  const keys = telling(grown, () => page.length, () => grids);
   await draw(growth);
   busy = false;
   return { keys, close: () => closeAll(grids)() };
 }
 
 /** Say which page is shown, and what follows from the answers. */
-function growthFacts({ number, pages, open, seen, unseen }, answers) {
+function growthFacts({ number, pages, open, seen, unseen, skipped }, answers) {
   const place = `Page ${thousands(number + 1)} of ${thousands(pages)}`;
   return [
     `${place}, from the surest to the least sure, of ${counted(open, "open image")}.`,
-    answers
-      ? ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`
-      : " If these are right, so are those before them, which are accepted unseen.",
-  ];
-}
-
-/** Show groups of images beside each other; `groups` are pairs of a title and rows. */
-async function showBeside(body, title, small, groups) {
-  const grids = await gridsOf(groups.map(([, rows]) => rows));
-  const sections = groups.map(([name], at) => make("section", {}, make("h2", {}, name), grids[at].element));
-  const two = make("div", { className: "two" }, ...sections);
-  two.style.setProperty("--columns", groups.length);
-  body.replaceChildren(headline(title, small), two);
-  return closeAll(grids);
+    answers && ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`,
+    skipped > 0 && ` If these are right, ${thousands(skipped)} ${answers ? "more" : "before"} are accepted unseen.`,
+  ].filter(Boolean);
 }
 
 async function merge(body, item, at) {
   const { categories } = item;
   const groups = categories.map((id, side) => {
     const size = make("span", { className: "near", textContent: ` · ${counted(categoryOf(id).size, "image")}` });
-    return [make("span", {}, shown(categoryOf(id)), size), item.rows[side]];
+    const open = make("a", { href: `#/category/${id}`, textContent: "Open" });
+    return [make("span", {}, shown(categoryOf(id)), size, " · ", open), item.rows[side]];
   });
-  const why = `${percent(item.likely)} likely, by their distance, neighbours and confidence.`;
+  const [more, fewer] = categories.map((id) => shown(categoryOf(id)));
+  const why = ["They look alike. If they are one class, ", fewer, " becomes part of ", more, "."];
   const close = await showBeside(body, ["Are these the same class?"], why, groups);
   const keys = bind("merge", {
     yes: () => decide({ do: "merge", categories }, at.version),
     no: () => decide({ do: "keep", categories }, at.version),
+    beside: () => goTo(`pair/${categories.join("/")}`),
   });
   return { keys, close };
 }
 
-async function split(body, item, at) {
+async function split(body, item, at, next) {
   const [id] = item.categories;
   const { parts, version } = await get(`/api/parts/${id}?parts=2`);
-  const why = `${percent(item.likely)} likely. The most typical images of its two parts:`;
+  const why = ["It looks mixed. These are the most typical images of its two parts:"];
   const groups = item.rows.map((rows, part) => [`Part ${part + 1}`, rows]);
   const close = await showBeside(body, ["Is ", shown(categoryOf(id)), " two classes?"], why, groups);
   const keys = bind("split", {
-    yes: () => splitOff(parts, version),
+    yes: async () => {
+      at.held = true; // the new part is named while its pictures are still there
+      await splitOff(parts, version);
+      await next();
+    },
     no: () => decide({ do: "keep", categories: [id] }, at.version),
     parts: () => goTo(`split/${id}`),
   });
   return { keys, close };
-}
-
-/** Split a category into parts that were proposed at a version; the first keeps its name. */
-async function splitOff(parts, version) {
-  let now = version;
-  for (const rows of parts.slice(1)) {
-    if (!(await decide({ do: "split", rows }, now))) return false;
-    now += 1;
-  }
-  return parts.length > 1;
-}
-
-/** Proposals to split a category into two, three or four parts. */
-export async function splitting(view, id) {
-  const body = make("div", { className: "question" });
-  view.replaceChildren(body);
-  let [count, close] = [state.part_counts[0], () => {}];
-  const made = { title: "Split", keys: [], update, close: () => close() };
-
-  async function update() {
-    if (!categoryOf(id)) return goTo("");
-    const { parts, version } = await get(`/api/parts/${id}?parts=${count}`);
-    close();
-    if (!parts.length) {
-      const back = make("a", { href: `#/category/${id}`, textContent: "Back" });
-      body.replaceChildren(make("p", { className: "state" }, "There are too few images to split. ", back));
-      return;
-    }
-    const groups = parts.map((rows, at) => {
-      return [`Part ${at + 1} · ${counted(rows.length, "image")}`, rows.slice(0, PART_SHOWN)];
-    });
-    const title = ["Split ", shown(categoryOf(id)), ` into ${count}`];
-    close = await showBeside(body, title, "What is labelled or confirmed stays in the first part.", groups);
-    const [yes, back] = bind("splitting", {
-      yes: async () => (await splitOff(parts, version)) && goTo(`category/${id}`),
-      back: () => goTo(`category/${id}`),
-    });
-    const recount = (number) => () => {
-      count = number;
-      return update();
-    };
-    const others = state.part_counts.filter((number) => number !== count);
-    const counts = others.map((number) => ({ key: String(number), what: `${number} parts`, action: recount(number) }));
-    made.keys = [yes, ...counts, back];
-    offer(body, made.keys);
-  }
-
-  return made;
 }
 
 /** A random sample of what was accepted unseen, by category. */
@@ -290,7 +268,9 @@ async function audit(body, item, at) {
   const rows = item.rows[0];
   const { category } = await describe(rows);
   const ids = [...new Set(category)];
-  const grids = await gridsOf(ids.map((id) => rows.filter((_, index) => category[index] === id)));
+  const tell = () => relabel(body, keys);
+  const groups = ids.map((id) => rows.filter((_, index) => category[index] === id));
+  const grids = await choosing(groups, ids, tell, { ofGroups: true });
   body.replaceChildren(
     headline(
       ["Are these right?"],
@@ -299,8 +279,8 @@ async function audit(body, item, at) {
     ),
     ...ids.flatMap((id, group) => [make("h2", {}, shown(categoryOf(id))), grids[group].element]),
   );
-  const wrong = () => grids.flatMap((grid) => [...grid.chosen]);
-  const keys = bind("audit", { yes: () => decide({ do: "audit", rows, wrong: wrong() }, at.version) });
+  const checked = bind("audit", { yes: () => decide({ do: "audit", rows, wrong: chosenIn(grids) }, at.version) });
+  const keys = telling(checked, () => rows.length, () => grids);
   return { keys, close: closeAll(grids) };
 }
 
@@ -308,28 +288,31 @@ async function audit(body, item, at) {
 async function page(body, item, at) {
   const [id] = item.categories;
   const rows = item.rows[0];
-  const grid = await gridOf(rows);
-  const what = "Choose them; they go to the most similar other category, and the rest is confirmed.";
-  body.replaceChildren(headline(["Which of these are not ", shown(categoryOf(id)), "?"], what), grid.element);
+  const tell = () => relabel(body, keys);
+  const grids = await choosing([rows], [id], tell);
+  const what = "Click them; they go to the most similar other category, and the rest is confirmed.";
+  body.replaceChildren(headline(["Which of these are not ", shown(categoryOf(id)), "?"], what), grids[0].element);
   const answer = (wrong) => decide({ do: "page", category: id, rows, wrong }, at.version);
-  const keys = bind("page", {
-    yes: () => answer([...grid.chosen]),
+  const seen = bind("page", {
+    yes: () => answer(chosenIn(grids)),
     no: () => answer(rows),
+    bin: () => binChosen(grids, at),
     rename: () => rename(id),
   });
-  return { keys, close: () => grid.close() };
+  const keys = telling(seen, () => rows.length, () => grids);
+  return { keys, close: closeAll(grids) };
 }
 
 /** An image whose label looks wrong, beside its class and the one that it looks like. */
 async function label(body, item, at) {
   const [row] = item.rows[0];
-  const { category, suggested, doubt, file } = await describe([row]);
+  const { category, suggested, file } = await describe([row]);
   const ids = [category[0], suggested[0]];
   const groups = ["Labelled ", "Looks like "].map((what, at) => {
     const name = make("span", {}, what, shown(categoryOf(ids[at])));
     return [name, item.rows[1 + item.categories.indexOf(ids[at])] ?? []];
   });
-  const why = `Its label is ${percent(doubt[0])} likely to be wrong. ${thousands(item.images)} left.`;
+  const why = [`Its label looks wrong. ${thousands(item.images)} left.`];
   const title = ["Is this ", shown(categoryOf(ids[0])), " or ", shown(categoryOf(ids[1])), "?"];
   const close = await showBeside(body, title, why, groups);
   const two = body.querySelector(".two");
@@ -350,8 +333,8 @@ async function label(body, item, at) {
 /** One image, and a key for each category that it may belong to. */
 async function image(body, item, at) {
   const row = item.rows[0][0];
-  const [near, { category, confidence, file }] = await Promise.all([get(`/api/near/${row}`), describe([row])]);
-  const [own] = category;
+  const [near, here] = await Promise.all([get(`/api/near/${row}`), describe([row])]);
+  const [[own], [file]] = [here.category, here.file];
   const ids = [...new Set([own, ...near.known, ...near.new])].slice(0, 9);
   const take = (id) => (id === own ? { do: "accept", rows: [row] } : moving([row], { id }));
   const keys = ids.map((id, index) => ({
@@ -364,18 +347,19 @@ async function image(body, item, at) {
     const action = await askMove("Move to", [row]);
     if (action) await decide(action, at.version);
   };
-  const name = isolated(categoryOf(own)?.name ?? "");
+  const [name, how] = [isolated(categoryOf(own)?.name ?? ""), sureness(here, 0, state.unsure_below)];
   body.replaceChildren(
-    headline(["Which class is this?"], `${percent(confidence[0])} sure of `, name, `. ${thousands(item.images)} left.`),
-    large(row, { className: "one", alt: file[0] }),
+    headline(["Which class is this?"], "Sorted as ", name, ` (${how}). ${thousands(item.images)} left.`),
+    large(row, { className: "one", alt: file }),
   );
-  return { keys: [...keys, ...bind("single", { move })], close() {} };
+  const bin = () => decide({ do: "bin", rows: [row] }, at.version);
+  return { keys: [...keys, ...bind("single", { move, bin })], close() {} };
 }
 
 /** A page of images that fit no category, each with the name of the nearest. */
 async function other(body, item, at) {
   const rows = item.rows[0];
-  const grid = new Grid(await describe(rows), { named: true });
+  const grid = new Grid(await describe(rows), { named: true, word: "fits" });
   const what = "Below each is the nearest category. Choose those that belong to it, or to another one.";
   const left = `${counted(item.images, "image")} unlike all others, the farthest first. ${what}`;
   body.replaceChildren(headline(["Do any of these fit?"], left), grid.element);
@@ -387,8 +371,7 @@ async function other(body, item, at) {
   const keys = bind("other", {
     nowhere: async () => {
       const aside = rows.filter((row) => !grid.chosen.has(row));
-      const id = state.categories.find(({ name }) => name === ASIDE)?.id;
-      if (aside.length) await decide(moving(aside, { id, name: ASIDE }), at.version);
+      if (aside.length) await decide({ do: "bin", rows: aside }, at.version);
     },
     confirm: needsChoice((chosen) => ({ do: "accept", rows: chosen })),
     move: needsChoice((chosen) => askMove(`Move ${counted(chosen.length, "image")} to`, chosen)),

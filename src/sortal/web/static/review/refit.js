@@ -1,9 +1,9 @@
 // A proposal to cluster again with the decisions as constraints: what would move, to be taken or dropped as one step.
 
+import { headline, offer } from "/static/review/answers.js";
 import { bind } from "/static/review/keys.js";
 import { shown } from "/static/review/names.js";
 import { thumb } from "/static/review/pictures.js";
-import { headline, offer } from "/static/review/questions.js";
 import { categoryOf, decide, get, goTo } from "/static/review/state.js";
 import { isolated, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";

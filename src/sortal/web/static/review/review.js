@@ -1,5 +1,6 @@
 // The review app: which page is shown, and the frame around it.
 
+import { binPage } from "/static/review/bin.js";
 import { categoryPage, pairPage } from "/static/review/category.js";
 import { help, isTyping } from "/static/review/dialogs.js";
 import { enter, isLocked } from "/static/review/entry.js";
@@ -7,8 +8,11 @@ import { imagePage } from "/static/review/image.js";
 import { bind, keyOf } from "/static/review/keys.js";
 import { mapPage } from "/static/review/map.js";
 import { overview } from "/static/review/overview.js";
-import { questions, splitting } from "/static/review/questions.js";
+import { questions } from "/static/review/questions.js";
 import { refitting } from "/static/review/refit.js";
+import { likePage, searchPage, startSearch } from "/static/review/search.js";
+import { bindSlider, step } from "/static/review/sizes.js";
+import { splitting } from "/static/review/splitting.js";
 import { decide, goTo, onChange, refresh, state, watch } from "/static/review/state.js";
 import { byId, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
@@ -20,9 +24,12 @@ const PAGES = {
   pair: pairPage,
   image: imagePage,
   map: mapPage,
+  bin: binPage,
   next: questions,
   split: splitting,
   refit: refitting,
+  search: searchPage,
+  like: likePage,
 };
 const EMPTY = { title: "", keys: [], update: async () => {}, close() {} };
 const view = byId("view");
@@ -36,6 +43,9 @@ const always = bind("always", {
   overview: () => goTo(""),
   next: () => goTo("next"),
   map: () => goTo("map"),
+  search: startSearch,
+  larger: () => step(1),
+  smaller: () => step(-1),
 });
 
 function missing() {
@@ -67,15 +77,16 @@ async function route() {
 
 function frame() {
   const share = state.images ? state.settled / state.images : 1;
-  const settled = state.categories.filter((each) => each.settled === each.size).length;
+  const filled = state.categories.filter(({ size }) => size);
+  const settled = filled.filter((each) => each.settled === each.size).length;
   const bar = document.querySelector(".progress");
   bar.querySelector("i").style.width = `${100 * share}%`;
   bar.querySelector("span").textContent =
     `${thousands(state.settled)} of ${counted(state.images, "image")} settled, ` +
-    `${settled} of ${state.categories.length} categories`;
+    `${settled} of ${counted(filled.length, "category", "categories")}`;
   bar.ariaValueMax = String(state.images);
   bar.ariaValueNow = String(state.settled);
-  byId("run").textContent = state.run;
+  byId("run").textContent = state.person ? `${state.run} · ${state.person}` : state.run;
   for (const [what, title] of Object.entries({ undo: "Undo", redo: "Redo" })) {
     const tool = byId(what);
     tool.disabled = state[what] === null;
@@ -91,6 +102,7 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   found.action();
 });
+bindSlider(byId("size"));
 byId("undo").addEventListener("click", () => decide({ do: "undo" }));
 byId("redo").addEventListener("click", () => decide({ do: "redo" }));
 byId("help-button").addEventListener("click", () => help([...page.keys, ...always]));
