@@ -8,6 +8,9 @@ export const KEYS = {
     overview: ["h", "overview"],
     next: ["q", "next question"],
     map: ["v", "map"],
+    search: ["/", "search"],
+    larger: ["+", "larger pictures"],
+    smaller: ["-", "smaller pictures"],
   },
   overview: {
     down: ["j", "next line"],
@@ -34,6 +37,7 @@ export const KEYS = {
     chooseInView: ["e", "choose all in view"],
     chooseAll: ["Ctrl-A, Escape", "choose all, none"],
     look: ["Enter, double click", "look at an image"],
+    like: ["l", "more like this"],
   },
   pair: {
     move: ["m", "move the chosen to the other side"],
@@ -48,6 +52,7 @@ export const KEYS = {
     move: ["m", "move them"],
     bin: ["x", "belong to no category: into the bin"],
     split: ["s", "split them off their category"],
+    like: ["l", "more like this"],
     lasso: ["drag", "draw a lasso"],
     pan: ["Alt-drag, arrows", "pan"],
     zoom: ["wheel, + −", "zoom"],
@@ -59,7 +64,17 @@ export const KEYS = {
     move: ["m", "move"],
     reject: ["w", "wrong here"],
     bin: ["x", "into the bin, or back out of it"],
+    like: ["l", "more like this"],
     back: ["Escape", "back to its category"],
+  },
+  search: {
+    confirm: ["c", "confirm the chosen"],
+    move: ["m", "move the chosen"],
+    bin: ["x", "belong to no category: into the bin"],
+    split: ["s", "split the chosen off their category"],
+    chooseInView: ["e", "choose all in view"],
+    like: ["l", "more like this"],
+    back: ["Escape", "back"],
   },
   bin: {
     putBack: ["x", "put the chosen back, to the most similar category"],
@@ -77,6 +92,7 @@ export const KEYS = {
     most: ["m", "most: at most a quarter is wrong"],
     bad: ["n", "no, more are wrong"],
     take: ["t", "take what is sure so far"],
+    bin: ["x", "the chosen belong to no category: into the bin"],
     rename: ["r", "name it"],
     back: ["Ctrl-Z", "back"],
   },
@@ -87,7 +103,12 @@ export const KEYS = {
   },
   split: { yes: ["y", "two classes: split"], no: ["n", "one class: never ask again"], parts: ["p", "other parts"] },
   audit: { yes: ["y", "all but the chosen are right"] },
-  page: { yes: ["y", "confirm all but the chosen"], no: ["n", "none of them"], rename: ["r", "name it"] },
+  page: {
+    yes: ["y", "confirm all but the chosen"],
+    no: ["n", "none of them"],
+    bin: ["x", "the chosen belong to no category: into the bin"],
+    rename: ["r", "name it"],
+  },
   other: {
     nowhere: ["x", "none fits: all but the chosen into the bin"],
     confirm: ["c", "confirm the chosen where they are"],
@@ -104,6 +125,12 @@ export const KEYS = {
     yes: ["y", "keep the label"],
     no: ["n", "wrong: move it to the other class"],
     move: ["m", "neither: move it elsewhere"],
+  },
+  disputed: {
+    yes: ["y", "leave it where it is"],
+    no: ["n", "the other is right"],
+    move: ["m", "neither: move it elsewhere"],
+    bin: ["x", "neither: into the bin"],
   },
   question: { later: ["u", "later: not sure"], open: ["o", "open the category"] },
 };
