@@ -78,7 +78,14 @@ def test_a_page_sees_categories_images_and_its_decisions(run: Run, client: Clien
     overview = client.get("/api/overview")
     assert overview["categories"][-1]["name"] == "fern"
     assert overview["categories"][-1]["settled"] == 3
-    assert overview["states"] == {"no": 67, "confirmed": 2, "moved": 3, "rejected": 0, "accepted unseen": 0}
+    assert overview["states"] == {
+        "no": 67,
+        "confirmed": 2,
+        "moved": 3,
+        "rejected": 0,
+        "accepted unseen": 0,
+        "binned": 0,
+    }
     assert overview["undo"] == "confirmed 2 images"
     assert client.decide(2, do="undo").json()["words"] == "Undid: confirmed 2 images"
     assert client.get("/api/overview")["redo"] == "confirmed 2 images"

@@ -24,6 +24,7 @@ from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
 from sortal.reviews import filtering, growing
 from sortal.reviews.actions import LONGEST_CATEGORY_NAME
+from sortal.reviews.people import LONGEST_ASKED
 from sortal.reviews.searching import LONGEST_SEARCH, alike, find
 from sortal.reviews.session import Session, StaleError
 from sortal.reviews.viewable import LostError
@@ -163,13 +164,22 @@ def _parts(session: Session, request: Request) -> Any:
 
 def _images(session: Session, request: Request) -> Any:
     try:
-        rows = np.array([int(each) for each in request.query_params.get("rows", "").split(",")], dtype=np.int64)
+        listed = request.query_params.get("rows", "")
+        rows = np.array([int(each) for each in listed.split(",") if listed], dtype=np.int64)
     except (ValueError, OverflowError):
         raise HTTPException(400, "rows must be numbers, separated by commas.") from None
     n = len(session.run.assignments)
     if len(rows) > MOST_DESCRIBED or not ((rows >= 0) & (rows < n)).all():
         raise HTTPException(400, f"rows must be at most {MOST_DESCRIBED:,} numbers below {n}.")
     return session.images(rows)
+
+
+def _asked(session: Session, request: Request) -> Any:
+    """Note what a page asks its person, and return what the others are asked."""
+    asked = request.query_params.get("asked", "")
+    if len(asked) > LONGEST_ASKED:
+        raise HTTPException(400, f"asked must have at most {LONGEST_ASKED} characters.")
+    return session.asked(request.state.person, asked)
 
 
 def _near(session: Session, request: Request) -> Any:
@@ -214,11 +224,11 @@ def _seen(session: Session, request: Request) -> Any:
 
 
 READS: dict[str, Read] = {
-    "/api/overview": lambda session, _: session.overview() | CONSTANTS,
-    "/api/version": lambda session, _: {"version": session.version},
+    "/api/overview": lambda session, request: session.overview(request.state.person) | CONSTANTS,
+    "/api/version": lambda session, request: _asked(session, request),
     "/api/category/{number:int}": _category,
     "/api/bin": _category,
-    "/api/queue": lambda session, _: session.queue(),
+    "/api/queue": lambda session, request: session.queue(request.state.person) | _asked(session, request),
     "/api/words": lambda session, _: session.words(),
     "/api/grow/{number:int}": _grow,
     "/api/parts/{number:int}": _parts,
@@ -267,7 +277,7 @@ async def _decide(session: Session, request: Request) -> Response:
     if type(seen) is not int or not isinstance(action, dict):
         raise HTTPException(400, "This is not a decision: seen must be a number and action an object.")
     try:
-        return AsciiResponse(await run_in_threadpool(session.decide, seen, action))
+        return AsciiResponse(await run_in_threadpool(session.decide, seen, action, request.state.person))
     except InputError:  # which says by itself what is wrong
         raise
     except ValueError as error:

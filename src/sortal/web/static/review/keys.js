@@ -92,6 +92,7 @@ export const KEYS = {
     most: ["m", "most: at most a quarter is wrong"],
     bad: ["n", "no, more are wrong"],
     take: ["t", "take what is sure so far"],
+    bin: ["x", "the chosen belong to no category: into the bin"],
     rename: ["r", "name it"],
     back: ["Ctrl-Z", "back"],
   },
@@ -102,7 +103,12 @@ export const KEYS = {
   },
   split: { yes: ["y", "two classes: split"], no: ["n", "one class: never ask again"], parts: ["p", "other parts"] },
   audit: { yes: ["y", "all but the chosen are right"] },
-  page: { yes: ["y", "confirm all but the chosen"], no: ["n", "none of them"], rename: ["r", "name it"] },
+  page: {
+    yes: ["y", "confirm all but the chosen"],
+    no: ["n", "none of them"],
+    bin: ["x", "the chosen belong to no category: into the bin"],
+    rename: ["r", "name it"],
+  },
   other: {
     nowhere: ["x", "none fits: all but the chosen into the bin"],
     confirm: ["c", "confirm the chosen where they are"],
@@ -110,14 +116,21 @@ export const KEYS = {
   },
   candidate: {
     yes: ["y", "a new class: name it"],
-    no: ["n", "no: they are of the similar category"],
-    move: ["m", "move them to another"],
+    no: ["n", "no: of the similar category"],
+    move: ["m", "of another category"],
+    bin: ["x", "of none: into the bin"],
   },
   single: { move: ["m", "another"], bin: ["x", "none: into the bin"] },
   label: {
     yes: ["y", "keep the label"],
     no: ["n", "wrong: move it to the other class"],
     move: ["m", "neither: move it elsewhere"],
+  },
+  disputed: {
+    yes: ["y", "leave it where it is"],
+    no: ["n", "the other is right"],
+    move: ["m", "neither: move it elsewhere"],
+    bin: ["x", "neither: into the bin"],
   },
   question: { later: ["u", "later: not sure"], open: ["o", "open the category"] },
 };

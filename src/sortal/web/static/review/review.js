@@ -86,7 +86,7 @@ function frame() {
     `${settled} of ${counted(filled.length, "category", "categories")}`;
   bar.ariaValueMax = String(state.images);
   bar.ariaValueNow = String(state.settled);
-  byId("run").textContent = state.run;
+  byId("run").textContent = state.person ? `${state.run} · ${state.person}` : state.run;
   for (const [what, title] of Object.entries({ undo: "Undo", redo: "Redo" })) {
     const tool = byId(what);
     tool.disabled = state[what] === null;
