@@ -49,6 +49,6 @@ def alike(x: Features, row: int) -> Ints:
     """Return all other rows of the features (n, d), the most similar to one of them first."""
     blocks = np.split(x, range(COMPARED_AT_ONCE, len(x), COMPARED_AT_ONCE))
     squared = np.concatenate([((each - x[row]) ** 2).sum(axis=1) for each in blocks])
-    nearest = np.argsort(squared, kind="stable")
+    nearest: Ints = np.argsort(squared, kind="stable")
     others: Ints = nearest[nearest != row]
     return others

@@ -15,10 +15,11 @@ from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import filtering, growing, journal
 from sortal.reviews.actions import Action, Refit
+from sortal.reviews.advising import Advisor
 from sortal.reviews.effects import moves_of
 from sortal.reviews.history import Decision, Review, lower
 from sortal.reviews.people import Asked, signed
-from sortal.reviews.questions import Advisor, Guide
+from sortal.reviews.questions import Guide
 from sortal.reviews.requests import action_of
 from sortal.reviews.searching import alike
 from sortal.reviews.state import NO_ROWS, ReviewedCategory

@@ -68,30 +68,36 @@ def application(session: Session) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/", lambda _: _static("review/review.html")),
+            Route("/", lambda _: static_file("review/review.html")),
             Route("/favicon.ico", lambda _: Response(status_code=204)),
-            Route("/static/{name:path}", lambda request: _static(request.path_params["name"])),
+            Route("/static/{name:path}", lambda request: static_file(request.path_params["name"])),
             *(Route(path, partial(_answer, session, read)) for path, read in READS.items()),
             Route("/thumb/{row:int}", partial(_picture, session, THUMB_SIDE)),
             Route("/image/{row:int}", partial(_picture, session, LARGE_SIDE)),
             Route("/api/decide", partial(_decide, session), methods=["POST"]),
         ],
         exception_handlers={
-            HTTPException: lambda _, error: _refusal(error.status_code, error.detail),
+            **ERROR_ANSWERS,
             StaleError: stale,
-            LostError: lambda _, error: _refusal(410, str(error)),
-            **dict.fromkeys((InputError, NoSpaceError), lambda _, error: _refusal(400, str(error))),
-            **dict.fromkeys((ReplacedError, OSError, ImportError), lambda _, error: _refusal(503, str(error))),
-            MemoryError: lambda _, error: _refusal(503, "There is not enough memory."),
+            LostError: lambda _, error: refusal(410, str(error)),
         },
     )
 
 
-def _refusal(code: int, message: str) -> Response:
+def refusal(code: int, message: str) -> Response:
     return AsciiResponse({"message": message}, code)
 
 
-def _static(name: str) -> Response:
+ERROR_ANSWERS: dict[Any, Any] = {  # by the type of the error
+    HTTPException: lambda _, error: refusal(error.status_code, error.detail),
+    **dict.fromkeys((InputError, NoSpaceError), lambda _, error: refusal(400, str(error))),
+    **dict.fromkeys((ReplacedError, OSError, ImportError), lambda _, error: refusal(503, str(error))),
+    MemoryError: lambda _, error: refusal(503, "There is not enough memory."),
+}
+
+
+def static_file(name: str) -> Response:
+    """Return a page, style or script of the package."""
     place = files("sortal.web").joinpath("static", name)
     if not (match := STATIC_FILE.fullmatch(name)) or match[1] not in MEDIA_TYPES or not place.is_file():
         raise HTTPException(404)
@@ -272,7 +278,7 @@ def _picture(session: Session, side: int, request: Request) -> Response:
 
 async def _decide(session: Session, request: Request) -> Response:
     _check(session)
-    body = await _json_body(request)
+    body = await json_body(request)
     seen, action = body.get("seen"), body.get("action")
     if type(seen) is not int or not isinstance(action, dict):
         raise HTTPException(400, "This is not a decision: seen must be a number and action an object.")
@@ -284,18 +290,19 @@ async def _decide(session: Session, request: Request) -> Response:
         raise HTTPException(400, f"This is not a decision: {error}.") from error
 
 
-async def _json_body(request: Request) -> dict[str, Any]:
+async def json_body(request: Request) -> dict[str, Any]:
+    """Return the JSON object that a request has as its body."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise HTTPException(415, "A decision must be JSON.")
+        raise HTTPException(415, "A request must be JSON.")
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > LARGEST_BODY:
-            raise HTTPException(413, "The decision is too large.")
+            raise HTTPException(413, "The request is too large.")
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        raise HTTPException(400, "A decision must be JSON.") from None
+        raise HTTPException(400, "A request must be JSON.") from None
     if not isinstance(value, dict):
-        raise HTTPException(400, "A decision must be a JSON object.")
+        raise HTTPException(400, "A request must be a JSON object.")
     return value

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.reviews.advising import Advising
 from sortal.reviews.history import Review
-from sortal.reviews.questions import MERGE_LIKELY, SPLIT_LIKELY, Advising, Guide, Question
+from sortal.reviews.questions import MERGE_LIKELY, SPLIT_LIKELY, Guide, Question
 from sortal.runs import projection
 from sortal.runs.run import NEW, UNSURE, Run
 from sortal.web.report.summary import Card, farthest
