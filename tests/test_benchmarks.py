@@ -67,6 +67,7 @@ CASES = [
         f"update IMAGES --seeds 0 --device cpu --unseen 1 {' '.join(NETWORK)}",
         '"of_unseen_classes": {"images": [1-9]',
     ),
+    Case("later.py", "VECTORS --methods kmeans --runs NEW", r"\| vectors-kmeans-0 \| with \|( \d+\.\d \|){5} \d"),
     Case("vectors.py", "VECTORS --methods kmeans --runs NEW", r"vectors kmeans seed 0: \d+\.\d/.*, k \d"),
     Case(
         "wild.py",

@@ -248,6 +248,14 @@ def test_a_new_image_gets_the_nearest_category() -> None:
     assert empty.category_id.shape == empty.status.shape == (0,)
 
 
+def test_only_what_came_later_than_the_run_may_belong_to_none_of_its_categories() -> None:
+    usual: dict[str, Any] = {"usual_apart": np.full(3, -1.0), "deviation_apart": np.full(3, 1.0), "temperature": 1e-3}
+    chance = 1 / (1 + np.exp(1.15 - 2.1))  # one deviation more than usual
+    for later_from, expected in ((4, chance), (5, 1.0)):
+        a = new_images([[1.0, 0.0]], **usual, later_from=later_from)
+        np.testing.assert_allclose(a.confidence, expected, rtol=1e-6)
+
+
 def test_images_keep_their_categories_if_centres_move() -> None:
     a, moved = new_images(X), CENTRES[::-1].copy()
     after = assess(a, X, CATEGORIES, moved, confidence(), None)

@@ -26,10 +26,12 @@ from sortal.reviews.actions import (
     AcceptCategory,
     Action,
     Audit,
+    Bin,
     Create,
     Keep,
     Merge,
     Move,
+    PutBack,
     Redo,
     Refit,
     Reject,
@@ -359,3 +361,66 @@ def test_a_refit_leaves_alone_what_people_have_decided(state: str) -> None:
     with pytest.raises(InputError, match="leave alone what people have decided"):
         review.take(refit(images, (5,)))
     assert len(review.done) == 1
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_the_bin_takes_images_out_of_all_categories_until_they_are_put_back(head: bool) -> None:
+    run = a_run(head=head)
+    labelled = run.assignments.contents[int(np.flatnonzero(run.assignments.status == "labelled")[0])]
+    images = (*some(run, 4, 3), labelled)
+    binned = apply(run, [Bin(images=images)])
+    assert_consistent(binned)
+    a, own = binned.assignments, mask(run, images)
+    assert (a.category_id[own] == -1).all()
+    assert ({*a.status[own]}, {*words_of(a.reviewed[own])}, {*a.confidence[own]}) == ({"other"}, {"binned"}, {1.0})
+    assert binned.categories[4].size == run.categories[4].size - 3
+    left = run.features[(run.assignments.category_id == 4) & ~own]
+    np.testing.assert_allclose(binned.centres[4], left.mean(axis=0), atol=1e-6)
+    review = Review(run)
+    review.take(Bin(images=images))
+    assert review.settled[own].all(), "nobody is asked about them again"
+    assert not review.other[own].any()
+    review.take(PutBack(images=images[:2]))
+    assert states(review, images) == ["no", "no", "binned", "binned"]
+    centres = binned.centres.astype(np.float64)
+    near = [int(((run.features[mask(run, [each])] - centres) ** 2).sum(axis=1).argmin()) for each in images[:2]]
+    assert places(review, images[:2]) == near
+    review.take(Move(images=images[2:3], category=0))
+    assert (states(review, images[2:3]), places(review, images[2:3])) == (["moved"], [0])
+    review.take(PutBack(images=images[3:]))
+    own_class = int(run.assignments.category_id[mask(run, images[3:])][0])
+    assert (states(review, images[3:]), places(review, images[3:])) == (["no"], [own_class])
+    review.take(Bin(images=images[:1]))
+    review.take(Create(images=images[:1], category=6, name="fern"))
+    assert_consistent(review.run())
+    for _ in range(6):
+        review.take(Undo())
+    assert review.run() is run
+    assert review.category.tolist() == run.assignments.category_id.tolist()
+
+
+def test_what_cannot_be_done_with_the_bin_changes_nothing() -> None:
+    inside, outside = some(RUN, 4, 1), some(RUN, 5, 1)
+    for taken, message in (
+        (Accept(images=inside), "in no category that could be confirmed"),
+        (PutBack(images=outside), "1 image to put back is not in the bin"),
+        (Split(images=(*inside, *outside), category=6, name="fern"), "in several, or in none"),
+        (Split(images=inside, category=6, name="fern"), "in several, or in none"),
+        (Reject(images=inside, category=4), "is not in 'new 1'"),
+        (Bin(images=()), "must name one or more"),
+        (Bin(images=RUN.assignments.contents), "a run needs one that is in a category"),
+    ):
+        review = Review(RUN)
+        review.take(Bin(images=inside))
+        before = review.category.copy()
+        with pytest.raises(InputError, match=message):
+            review.take(taken)
+        assert review.category.tolist() == before.tolist()
+
+
+def test_growing_a_category_leaves_the_bin_alone_unless_a_person_has_seen_the_image() -> None:
+    images = some(RUN, 4, 2)
+    review = Review(RUN)
+    review.take(Bin(images=images))
+    review.take(grow(4, unseen=images[:1], seen=images[1:]))
+    assert (states(review, images), places(review, images)) == (["binned", "moved"], [-1, 4])

@@ -29,11 +29,13 @@ from sortal.reviews.actions import (
     AcceptCategory,
     Action,
     Audit,
+    Bin,
     Create,
     Grow,
     Keep,
     Merge,
     Move,
+    PutBack,
     Redo,
     Refit,
     Reject,
@@ -43,6 +45,7 @@ from sortal.reviews.actions import (
 )
 from sortal.reviews.history import Review, describe
 from sortal.reviews.state import ReviewedCategory
+from sortal.runs.run import NOWHERE
 
 
 def test_ids_of_undone_categories_are_not_used_again() -> None:
@@ -104,6 +107,8 @@ def test_actions_are_said_in_words() -> None:
         (Merge(categories=(1, 2)), "Merged 'ash' into 'oak'"),
         (Move(images=("a", "b"), category=2), "Moved 2 images to 'ash'"),
         (Reject(images=("a",), category=1), "Rejected 1 image from 'oak'"),
+        (Bin(images=("a", "b")), "Put 2 images into the bin: in no category"),
+        (PutBack(images=("a",)), "Took 1 image out of the bin"),
         (Accept(images=("a",)), "Confirmed 1 image"),
         (AcceptCategory(category=3), "Confirmed all of 'category 3'"),
         (Split(images=("a",), category=3, name="x"), "Split 1 image off as 'x'"),
@@ -187,6 +192,14 @@ class Reviewing(RuleBasedStateMachine):
             chosen = data.draw(st.lists(st.sampled_from(rows), min_size=1, max_size=5, unique=True))
             self.attempt(Reject(images=self.images(chosen), category=category))
 
+    @rule(rows=ROWS)
+    def bin(self, rows: list[int]) -> None:
+        self.attempt(Bin(images=self.images(rows)))
+
+    @rule(rows=ROWS)
+    def put_back(self, rows: list[int]) -> None:
+        self.attempt(PutBack(images=self.images([row for row in rows if self.review.binned[row]])))
+
     @rule(rows=ROWS, name=NAMES)
     def create(self, rows: list[int], name: str) -> None:
         self.attempt(Create(images=self.images(rows), category=self.review.next_id, name=name))
@@ -233,7 +246,8 @@ class Reviewing(RuleBasedStateMachine):
 
     @invariant()
     def every_image_is_in_one_category_that_exists(self) -> None:
-        assert {*self.review.category.tolist()} <= {*self.review.categories}
+        assert {*self.review.category.tolist()} <= {*self.review.categories, NOWHERE}
+        assert (self.review.binned == (self.review.reviewed == ReviewState.BINNED)).all()
         assert len(self.review.category) == 72
         assert ((self.review.reviewed >= 0) & (self.review.reviewed < len(ReviewState))).all()
         names = [each.name for each in self.review.categories.values()]

@@ -23,10 +23,12 @@ from sortal.reviews.actions import (
     AcceptCategory,
     Action,
     Audit,
+    Bin,
     Create,
     Keep,
     Merge,
     Move,
+    PutBack,
     Reject,
     Rename,
     Split,
@@ -90,6 +92,25 @@ def test_contradictions_are_disputed_and_none_is_lost() -> None:
     ]
     moved = [each.action for each in lines if isinstance(each.action, Move)]
     assert sorted(content for each in moved for content in each.images) == sorted(a)
+
+
+def test_the_bin_is_joined_and_what_is_in_a_category_here_is_disputed() -> None:
+    a, b = some(RUN, 4, 4), some(RUN, 5, 3)
+    found, lines = two(
+        [Move(images=a[:1], category=0), Bin(images=(*a[1:2], *b[:1]))],
+        [Bin(images=a[:3]), Accept(images=b[:1]), Bin(images=b[1:]), PutBack(images=b[2:])],
+    )
+    assert found.category[mask(RUN, a)].tolist() == [0, -1, -1, 4]
+    assert found.category[mask(RUN, b)].tolist() == [-1, -1, 5]
+    assert [each.action for each in lines if each.disputed] == [Bin(images=a[:1]), Move(images=b[:1], category=5)]
+
+
+def test_what_they_put_back_comes_out_of_the_bin_here() -> None:
+    images = some(RUN, 4, 2)
+    shared = [journal.decide(Bin(images=images), "ada")]
+    theirs = [*shared, journal.decide(PutBack(images=images[:1]), "bob")]
+    lines = joining.join(RUN, shared, theirs)
+    assert journal.replay(RUN, [*shared, *lines]).binned[mask(RUN, images)].tolist() == [False, True]
 
 
 def test_new_categories_of_two_people_are_kept_apart_also_when_they_are_joined_twice() -> None:

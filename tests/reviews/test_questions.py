@@ -16,7 +16,7 @@ from sortal.images.columns import Columns
 from sortal.reviews.actions import Accept, AcceptCategory, Audit, Create, Grow, Keep, Merge, Move, Reject, Rename, Undo
 from sortal.reviews.history import Review
 from sortal.reviews.questions import LAST, MERGE_LIKELY, SCREEN, SPLIT_LIKELY, Guide, Question
-from sortal.runs.run import Run
+from sortal.runs.run import Candidate, Run
 
 Ints = NDArray[np.int64]
 NO_STORE: Any = None  # no pictures are looked at
@@ -73,6 +73,27 @@ def test_labels_to_check_are_asked_about_until_a_person_decides() -> None:
     assert asked(guide, review, "label")[0].images == 2, "not about files that are gone"
     review.take(Merge(categories=(0, 1)))
     assert not asked(guide, review, "label"), "they are one class"
+
+
+def test_a_candidate_is_asked_about_beside_the_most_similar_category_until_little_of_it_is_left() -> None:
+    x, of = planted([60, 60, 60])
+    run = planted_run(x, np.where(of == 2, 0, of))
+    later = np.flatnonzero(of == 2)
+    files = tuple(run.assignments.files[row] for row in later.tolist())
+    run = replace(run, candidates=(Candidate(id=1, files=files, folders=(0,) * 60, nearest_id=0),))
+    guide, review = guided(run)
+    (question,) = asked(guide, review, "candidate")
+    page, beside = question.rows
+    assert (question.images, len(page), len({*page})) == (60, SCREEN, SCREEN)
+    assert {*page} <= {*later.tolist()}
+    assert question.categories in ((0,), (1,))
+    assert not {*beside} & {*later.tolist()}, "beside what it is not"
+    made = Create(images=contents(run, np.array(page)), category=review.next_id, name="later")
+    review.take(made)
+    (question,) = asked(guide, review, "candidate")
+    assert (question.images, question.categories) == (60 - SCREEN, (made.category,)), "the rest is like the new class"
+    review.take(Move(images=contents(run, np.array(question.rows[0][2:])), category=made.category))
+    assert asked(guide, review, "candidate") == []
 
 
 # Merges and splits

@@ -254,6 +254,31 @@ def test_confidence_falls_beyond_the_usual_distance() -> None:
     np.testing.assert_allclose(found, expected)
 
 
+def test_a_later_image_that_is_apart_from_similar_ones_may_belong_nowhere() -> None:
+    """The logarithm of the odds is 2.1, less 1.15 for each deviation more than usual in its category."""
+    known = plain(usual_apart=np.array([0.0, 1.0]), deviation_apart=np.array([1.0, 0.5]))
+    row, apart = np.array([0, 0, 1, 1]), np.array([0.0, 2.0, 1.0, 2.0])
+    strange = known.strangeness(row, np.zeros(4), apart)
+    assert strange.tolist() == [0, 2, 0, 2]
+    chance = known.belonging(strange)
+    np.testing.assert_allclose(np.log(chance / (1 - chance)), [2.1, -0.2, 2.1, -0.2])
+    assert plain().belonging(strange).tolist() == [1] * 4, "nothing is known of it"
+    assert plain().strangeness(row, np.array([1.0, 2.0, 2.0, 3.0]), apart).tolist() == [0, 2, 0, 1], "by distances"
+
+
+def test_how_far_apart_is_usual_is_computed_as_for_distances() -> None:
+    x, centres, row = array([[0], [0], [5]], 1), array([[0], [5]], 1), np.array([0, 0, 1])
+    case: dict[str, Any] = {"held_out": np.zeros(3, dtype=bool), "truth": row, "unsure_below": 0.5}
+    found = calibrate(x, centres, row, **case, apart=np.array([1.0, 1, 4]))
+    assert found.usual_apart is not None
+    assert found.deviation_apart is not None
+    usual = [(2 + 20) / 12, (4 + 20) / 11]  # of 2 over all, as if there were ten more images
+    np.testing.assert_allclose(found.usual_apart, usual)
+    squares = [2 * (1 - usual[0]) ** 2, (4 - usual[1]) ** 2]
+    np.testing.assert_allclose(found.deviation_apart, np.sqrt((np.array(squares) + 20) / [12, 11]))
+    assert calibrate(x, centres, row, **case, apart=np.zeros(3)).usual_apart is None, "too few images to tell"
+
+
 def test_stability_matches_that_computed_by_hand() -> None:
     """A category's agreement is shrunk towards the overall one as if it had ten more images; labelled ones are NaN."""
     x, centres = array([[0], [0], [0], [5], [5]], 1), array([[0], [5], [9]], 1)

@@ -19,7 +19,7 @@ from sortal.reviews.history import Decision, Review
 from sortal.runs import storage
 from sortal.runs.building import build_run
 from sortal.runs.evaluation import evaluate
-from sortal.runs.run import DECISIONS, Run
+from sortal.runs.run import DECISIONS, NOWHERE, Run
 from support.sample_run import sample_run
 
 
@@ -92,7 +92,9 @@ def apply(run: Run, taken: Sequence[Action]) -> Run:
 def assert_consistent(run: Run) -> None:
     """Check that every figure of a category follows from the images with its id."""
     a = run.assignments
-    assert sum(each.size for each in run.categories) == len(a)
+    assert sum(each.size for each in run.categories) + a.binned.sum() == len(a)
+    assert (a.binned == (a.category_id == NOWHERE)).all()
+    assert {*a.status[a.binned]} <= {"other"}
     kinds = {each.id: each.kind for each in run.categories}
     for row, each in enumerate(run.categories):
         own = a.category_id == each.id

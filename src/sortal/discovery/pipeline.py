@@ -17,6 +17,7 @@ import torch
 from sortal.clustering.tsne import mapper
 from sortal.config import Discovery, Reading, Rounds, describe, from_keywords, load_method, load_named_backbone
 from sortal.discovery import defaults
+from sortal.discovery.bin import with_bin, without_bin
 from sortal.discovery.config_files import settings_in
 from sortal.discovery.job import Job, Source, check_sortable, prepare
 from sortal.discovery.reviewing.advice import compare
@@ -139,10 +140,13 @@ def carry_out(job: Job) -> Run:
         labelled = int(job.images.labelled.sum())
         for text in defaults.notes(settings, job.recipe, mostly_tiny=mostly_tiny, labelled=labelled, on_gpu=job.on_gpu):
             stages.note(text)
-        found = sort(job, backbone, stages, pixels)
+        to_sort, binned = without_bin(job, pixels, stages)
+        found = sort(to_sort, backbone, stages, pixels.select(~binned))
         if found is None:
             processes.barrier()  # until the first process has saved the run
             return load_run(job.place)
+        if binned.any():
+            found = with_bin(job, binned, found, pixels, backbone, job.runtime)
         if not chosen.all():
             with stages.stage("rest", "Sorting the other images") as runtime:
                 found = sort_rest(whole, chosen, found, pixels.present, backbone, stages, runtime)

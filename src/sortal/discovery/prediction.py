@@ -175,9 +175,8 @@ def _predict(
         read, store = select_readable(read, store)
         backbone, precision = load_backbone(str(found.folder / f"{MODEL}.json")), found.facts.precision
         x = extract(backbone, store, normalise=True, folder=found.cache, precision=precision, runtime=runtime)
-        once = Moments.grouped(found.assignments.group).means(found.features)
-        apart = apartness(x, alone(runtime.device), reference=once)
-        blank = replace(unassigned(read, store.digests, folder=len(found.facts.images)), apart=apart)
+        apart = apartness(x, alone(runtime.device), reference=_reference(found))
+        blank = _known_places(found, replace(unassigned(read, store.digests), apart=apart))
         new = assess(blank, x, found.categories, found.centres, found.confidence, found.head, reassign=True)
         if not update:
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
@@ -272,11 +271,27 @@ def draw_report(found: Run, *, absolute_paths: bool = False, runtime: Runtime = 
     )
 
 
+def _reference(found: Run) -> Features:
+    """Return the features (m, d) of a run, one for each moment, without doubtful images that came later.
+
+    Those may be of a class that it does not have, as may what is in no category, and must not make it seem familiar.
+    """
+    a = found.assignments
+    sure = (a.folders < found.confidence.later_from) | ~np.isin(a.status, DOUBTFUL_STATUSES)
+    kept = sure & (a.category_id >= 0)
+    x = found.features if kept.all() else found.features[kept]
+    return Moments.grouped(a.group[kept]).means(x)
+
+
+def _known_places(found: Run, new: Assignments) -> Assignments:
+    """Give images that the run contains the number of the folder they came from, and others the next one."""
+    a, following = found.assignments, len(found.facts.images)
+    own = dict(zip(reversed(a.contents), a.folders[::-1].tolist(), strict=True))
+    return replace(new, folders=np.array([own.get(each, following) for each in new.contents], dtype=np.int64))
+
+
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:
     """Return the mask (n,) of images whose content is not in the run, each content once."""
-    have = set(found.assignments.contents)
-    fresh = np.zeros(len(new), dtype=bool)
-    for row, content in enumerate(new.contents):
-        fresh[row] = content not in have
-        have.add(content)
+    first = np.isin(np.arange(len(new)), np.unique(new.contents, return_index=True)[1])
+    fresh: NDArray[np.bool_] = first & (new.folders == len(found.facts.images))
     return fresh

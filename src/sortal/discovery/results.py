@@ -81,9 +81,9 @@ def gather(
         unsure_below=job.settings.unsure_below,
         agreement=clusters.agreement,
         overlap=clusters.overlap,
+        apart=clusters.apart,
         head=clusters.head,
     )
-    confidence = replace(confidence, other_above=OTHER_ABOVE)
     blank = named_at_source(job, images, unassigned(images, contents))
     suggested = np.where(doubted.suggested < 0, -1, np.searchsorted(images.known, doubted.suggested))
     assignments = replace(
@@ -97,9 +97,11 @@ def gather(
     )
     hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(features))
     next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
+    facts = _facts(job, backbone, trained, images, hashes, next_id)
+    confidence = replace(confidence, other_above=OTHER_ABOVE, later_from=len(facts.images))
     run = build_run(
         folder=job.place,
-        facts=_facts(job, backbone, trained, images, hashes, next_id),
+        facts=facts,
         assignments=assignments,
         categories=categories,
         k=clusters.k,

@@ -23,6 +23,7 @@ from sortal.images.check import contradictory
 from sortal.images.decoding import DIGEST_SIZE, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
+from sortal.images.review_states import ReviewState
 from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index, Stamp, stamp_of
 from sortal.images.store.packing import Settings, pack
@@ -36,7 +37,7 @@ from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, contents_of, unassigned
 from sortal.runs.categories import ids_of, rows_of
 from sortal.runs.confidence import Features
-from sortal.runs.run import KNOWN, Assignments, Run
+from sortal.runs.run import KNOWN, NOWHERE, Assignments, Run
 from sortal.system.device import choose_compute
 from sortal.system.mapped_arrays import scratch
 from sortal.system.open_folder import make_folder
@@ -308,8 +309,9 @@ def _together(a: Assignments, learned: int, groups: NDArray[np.int64]) -> Assign
     labelled = np.array([label is not None for label in a.labels], dtype=bool)
     category, first = a.category_id.copy(), dict[int, int]()
     for row in (*np.flatnonzero(labelled).tolist(), *range(learned)):
-        first.setdefault(int(groups[row]), int(a.category_id[row]))
-    for row in np.flatnonzero(~labelled & ~a.settled).tolist():
+        if a.category_id[row] != NOWHERE:
+            first.setdefault(int(groups[row]), int(a.category_id[row]))
+    for row in np.flatnonzero(~labelled & ~a.settled & ~a.binned).tolist():
         category[row] = first.get(int(groups[row]), category[row])
     return replace(a, category_id=category)
 
@@ -333,7 +335,8 @@ def _without_contradictions(
     news = [group for group in torn if group[-1] >= learned]  # those within the sample are known
     if not news:
         return images, run.assignments
-    inside = [row for group in news for row in group if row < learned and not run.assignments.settled[row]]
+    decided = run.assignments.settled | run.assignments.binned
+    inside = [row for group in news for row in group if row < learned and not decided[row]]
     files = (sorted(job.images.files[rows[row]] for row in group) for group in news)
     appear = plural(len(news), "image appears", "images appear")
     named = listing([f"{first} (also {', '.join(copies)})" for first, *copies in files])
@@ -385,4 +388,5 @@ def _assigned(
             category[row] = known[label]
         elif content in learned:
             category[row] = learned[content]
+    category[review.states == ReviewState.BINNED] = NOWHERE
     return replace(blank, category_id=category, reviewed=review.states), lost

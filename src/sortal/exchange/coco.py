@@ -1,4 +1,4 @@
-"""COCO: one JSON file with one annotation per image, as large as the image."""
+"""COCO: one JSON file with one annotation per image, as large as the image; those in the bin have none."""
 
 import os
 import warnings
@@ -12,6 +12,7 @@ from sortal.images.columns import GROUP_COLUMN
 from sortal.images.decoding import IMAGE_FORMATS, ORIENTATION, SWAPPED, pillows_limit
 from sortal.images.exported import ExportedRow, utf8
 from sortal.images.originals import ChangedError
+from sortal.runs.run import NOWHERE
 
 
 def write(request: Request) -> LeftOut:
@@ -27,6 +28,9 @@ def write(request: Request) -> LeftOut:
         relative = f"{row.image_folder}/{relative}" if several else relative
         file = row.path if request.absolute_paths else relative
         images.append({"id": number, "file_name": file, "width": width, "height": height})
+        if row.category_id == NOWHERE:
+            images[-1] |= {"status": row.status, "reviewed": row.reviewed}
+            continue
         annotations.append(
             {
                 "id": number,

@@ -13,7 +13,7 @@ import numpy as np
 
 from sortal.exchange.naming import folder_names, shared_names, shared_text
 from sortal.images.columns import GROUP_COLUMN, NEAR_DUPLICATES, is_missing
-from sortal.images.exported import ExportedRow
+from sortal.images.exported import NO_CATEGORY, ExportedRow
 from sortal.images.originals import ChangedError, Originals, indexes_below
 from sortal.images.review_states import ReviewState, words_of
 from sortal.runs.run import Run
@@ -64,19 +64,21 @@ def rows_of(run: Run, *, absolute_paths: bool = False) -> tuple[ExportedRow, ...
     """Return one row per image, in the order of the run."""
     a, names = run.assignments, run.names
     ids, reviewed = a.category_id.tolist(), words_of(a.reviewed)
-    rejected, moved = (a.reviewed == ReviewState.REJECTED).tolist(), (a.reviewed == ReviewState.MOVED).tolist()
-    called = [names[each] for each in ids]
+    refuted = np.isin(a.reviewed, (ReviewState.REJECTED, ReviewState.BINNED)).tolist()
+    moved = (a.reviewed == ReviewState.MOVED).tolist()
+    called = [names.get(each, "") for each in ids]
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
     labels = [
         "" if label is None or wrong else name if elsewhere else label
-        for label, wrong, elsewhere, name in zip(a.labels, rejected, moved, called, strict=True)
+        for label, wrong, elsewhere, name in zip(a.labels, refuted, moved, called, strict=True)
     ]
     folders, at = folder_names(run.facts.images), a.folders.tolist()
     where = shared_names(run), [folders[each] for each in at], paths_of(run)
     truth = [each or "" for each in a.truth]
     columns = *where, called, ids, a.status.tolist(), confidence, reviewed, labels, truth
     groups, own = group_names(run, absolute_paths), _own_cells(run, absolute_paths)
-    return tuple(ExportedRow(*row) for row in zip(*columns, called, a.contents, groups, own, strict=True))
+    sorted_as = [names.get(each, NO_CATEGORY) for each in ids]
+    return tuple(ExportedRow(*row) for row in zip(*columns, sorted_as, a.contents, groups, own, strict=True))
 
 
 def _own_cells(run: Run, absolute_paths: bool) -> list[dict[str, str | Decimal | None]]:

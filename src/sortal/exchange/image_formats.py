@@ -12,7 +12,15 @@ from unicodedata import category, normalize
 
 from sortal.errors import NO_SPACE, InputError, Remedy
 from sortal.exchange.format import LeftOut, Request, is_there, visit, write_json
-from sortal.images.exported import ASIDE_FOLDERS, FIFTYONE_ATTRIBUTES, INDEX_COLUMNS, INDEX_TABLE, ExportedRow, utf8
+from sortal.images.exported import (
+    ASIDE_FOLDERS,
+    FIFTYONE_ATTRIBUTES,
+    INDEX_COLUMNS,
+    INDEX_TABLE,
+    NO_CATEGORY,
+    ExportedRow,
+    utf8,
+)
 from sortal.images.originals import ChangedError, digest_of
 from sortal.system.csv_tables import record_columns, table
 from sortal.system.files import write_atomically
@@ -35,13 +43,19 @@ RESERVED = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9\u00b9\u0
 
 
 def by_category(request: Request) -> LeftOut:
-    """Write CATEGORY/FILE for sure images, unsure/CATEGORY/FILE and other/CATEGORY/FILE for the rest, and an index."""
-    top = UniqueNames(*ASIDE_FOLDERS, INDEX_TABLE)
+    """Write CATEGORY/FILE for sure images, unsure/CATEGORY/FILE and other/CATEGORY/FILE for the rest, and an index.
+
+    Those in the bin have a folder of their own.
+    """
+    top = UniqueNames(*ASIDE_FOLDERS, NO_CATEGORY, INDEX_TABLE)
     folders = {category: top.folder(name) for category, name in request.run.names.items()}
     files: dict[str, UniqueNames] = {}
 
     def path(row: ExportedRow) -> str:
-        folder = f"{row.status}/" * (row.status in ASIDE_FOLDERS) + folders[row.category_id]
+        if row.category_id in folders:
+            folder = f"{row.status}/" * (row.status in ASIDE_FOLDERS) + folders[row.category_id]
+        else:
+            folder = NO_CATEGORY
         return f"{folder}/{files.setdefault(folder, UniqueNames()).file(row.file_name)}"
 
     placed, left = _place(request, path)
@@ -68,7 +82,7 @@ def fiftyone(request: Request) -> LeftOut:
     placed, left = _place(request, lambda row: names.file(row.file_name), "data")
     labels = {
         os.path.splitext(path)[0]: {
-            "label": utf8(row.category),
+            "label": utf8(row.sorted_as),
             "confidence": row.confidence,
             "attributes": row.values((*FIFTYONE_ATTRIBUTES, *request.places)),
         }

@@ -15,7 +15,7 @@ from sortal.exchange.labelstudio import choices_of
 from sortal.exchange.naming import shared_names
 from sortal.images.class_names import as_name
 from sortal.images.exported import Statement, utf8
-from sortal.images.review_states import SEEN
+from sortal.images.review_states import SEEN, ReviewState
 from sortal.reviews.actions import Accept, Change, Create, Move
 from sortal.reviews.history import Decision, Review
 from sortal.reviews.joining import PUT_ELSEWHERE
@@ -169,7 +169,7 @@ def _wishes(
         if others:
             disagreeing.append(assignments.files[rows[0]])
             continue
-        seen = np.isin(review.reviewed[rows], SEEN)
+        seen = np.isin(review.reviewed[rows], (*SEEN, ReviewState.BINNED))
         if isinstance(to, int) and (review.category[rows] == to).all():
             kind: WishKind = "confirm"
             settled = (seen | (assignments.status[rows] == LABELLED)).all()

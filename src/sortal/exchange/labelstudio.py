@@ -53,21 +53,22 @@ def write(request: Request) -> LeftOut:
     )
     readme = _readme(request, root, shown)
     data = (*LABEL_STUDIO_DATA, *(name for name in request.places if name == GROUP_COLUMN))
-    tasks = [_task(row, root, choices[row.category_id], version, data) for row, _ in found]
+    tasks = [_task(row, root, choices.get(row.category_id), version, data) for row, _ in found]
     write_json(request.out / "tasks.json", tasks)
     write_atomically(request.out / "config.xml", config.encode())
     write_atomically(request.out / "README.txt", readme.encode())
     return left
 
 
-def _task(row: ExportedRow, root: str, choice: str, version: str, data: Sequence[str]) -> dict[str, Any]:
-    result = [{"from_name": "category", "to_name": "image", "type": "choices", "value": {"choices": [choice]}}]
+def _task(row: ExportedRow, root: str, choice: str | None, version: str, data: Sequence[str]) -> dict[str, Any]:
+    """Return the task of an image; without a choice, as it belongs to no category, it is one that a person skipped."""
     path = os.path.relpath(row.path, root).replace(os.sep, "/")
+    image = f"/data/local-files/?d={quote(os.fsencode(path))}"
+    if choice is None:
+        return {"data": {"image": image, **row.values(data)}, "annotations": [{"result": [], "was_cancelled": True}]}
+    result = [{"from_name": "category", "to_name": "image", "type": "choices", "value": {"choices": [choice]}}]
     task = {
-        "data": {
-            "image": f"/data/local-files/?d={quote(os.fsencode(path))}",
-            **row._replace(sorted_as=choice).values(data),
-        },
+        "data": {"image": image, **row._replace(sorted_as=choice).values(data)},
         "predictions": [{"result": result, "score": row.confidence, "model_version": version}],
     }
     decided = row.label or row.reviewed in SEEN_WORDS

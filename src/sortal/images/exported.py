@@ -16,7 +16,7 @@ from sortal.config import FoldersMean
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.class_names import as_name
 from sortal.images.columns import GROUP_COLUMN
-from sortal.images.review_states import SEEN_WORDS, SETTLED_WORDS
+from sortal.images.review_states import SEEN_WORDS, SETTLED_WORDS, ReviewState
 from sortal.system.regular_files import read_json
 from sortal.system.text import plural
 
@@ -31,14 +31,14 @@ class ExportedRow(NamedTuple):
     file_name: str  # as the user wrote it, or relative to the folder of the images
     image_folder: str  # the end of its path, which tells the folders of a run apart
     path: str  # absolute; empty if the image was given as pixels
-    category: str
-    category_id: int
+    category: str  # empty in the bin
+    category_id: int  # −1 in the bin
     status: str
     confidence: float | None
     reviewed: str
-    label: str  # that the user gave; of an image that was moved, where to; empty if there is none or it was rejected
+    label: str  # that the user gave; of an image that was moved, where to; empty if there is none or it is refuted
     truth: str  # empty if it is not known
-    sorted_as: str  # the category again, by which an edited one is recognised when the table is read
+    sorted_as: str  # the category, or NO_CATEGORY, by which an edited one is recognised when the table is read
     content: str
     group: str = ""  # that the user gave, or of near-duplicates; empty without one
     own: Mapping[str, str | Decimal | None] = MappingProxyType({})  # cells of the user's columns, by name
@@ -115,8 +115,8 @@ class Statement:
 
     @property
     def was_seen(self) -> bool:
-        """Whether a person had decided on the category after seeing the image."""
-        return self.reviewed in SEEN_WORDS
+        """Whether a person had decided on the category, or that there is none, after seeing the image."""
+        return self.reviewed in (*SEEN_WORDS, ReviewState.BINNED.word)
 
     @property
     def is_edited(self) -> bool:
@@ -174,6 +174,7 @@ def statements(rows: Sequence[Mapping[str, object]]) -> list[Statement]:
 EXPORT_MARKER = ".sortal-export.json"  # says that a folder is an export, and in which format; hidden from other tools
 INDEX_TABLE = "index.csv"  # of the format `folders`: what each file is
 ASIDE_FOLDERS = ("unsure", "other")  # its folders of images that may not belong to their category, by status
+NO_CATEGORY = "no category"  # its folder of images in the bin, and their label where one is needed
 BY_CATEGORY = "folders"  # the format whose folders are categories
 NO_LABELS = Remedy("read it without labels", folders="ignore")
 
@@ -224,7 +225,9 @@ def labels_of(files: Sequence[str], index: Sequence[Statement]) -> list[str | No
         if file in given:
             return given[file]
         top = folder.partition("/")[0]
-        if not folder or (top in ASIDE_FOLDERS and top not in category_of):  # of earlier versions, other/ is a category
+        if not folder or (
+            top in (*ASIDE_FOLDERS, NO_CATEGORY) and top not in category_of
+        ):  # of earlier versions, other/ is a category
             return None
         return category_of.get(folder, normalize("NFC", posixpath.basename(folder)))
 

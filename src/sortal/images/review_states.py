@@ -22,6 +22,7 @@ class ReviewState(IntEnum):
     MOVED = 2, "moved"  # which category is right
     REJECTED = 3, "rejected"  # that its category is wrong, so that it was put into another one
     UNSEEN = 4, "accepted unseen"  # that its category is right, along with others, without having looked at it
+    BINNED = 5, "binned"  # that it belongs to no category
 
 
 SEEN = (ReviewState.CONFIRMED, ReviewState.MOVED)  # a person has looked at the image and decided on its category

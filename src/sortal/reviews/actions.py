@@ -74,6 +74,20 @@ class Reject:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Say that images belong to no category; nobody is asked about them again, and nothing is learned from them."""
+
+    images: Contents
+
+
+@dataclass(frozen=True, kw_only=True)
+class PutBack:
+    """Take images out of the bin: to the class of their label, or else to the most similar category."""
+
+    images: Contents
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grow:
     """Put images into a category: confirmed where a person has seen them, accepted unseen otherwise.
 
@@ -123,7 +137,20 @@ class Redo:
 
 
 Change: TypeAlias = (
-    Rename | Merge | Split | Create | Move | Accept | AcceptCategory | Reject | Grow | Audit | Keep | Refit
+    Rename
+    | Merge
+    | Split
+    | Create
+    | Move
+    | Accept
+    | AcceptCategory
+    | Reject
+    | Bin
+    | PutBack
+    | Grow
+    | Audit
+    | Keep
+    | Refit
 )
 Action: TypeAlias = Change | Undo | Redo
 ACTIONS: dict[str, type[Action]] = {
@@ -135,6 +162,8 @@ ACTIONS: dict[str, type[Action]] = {
     "accept": Accept,
     "accept category": AcceptCategory,
     "reject": Reject,
+    "bin": Bin,
+    "put back": PutBack,
     "grow": Grow,
     "audit": Audit,
     "keep": Keep,

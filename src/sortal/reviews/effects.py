@@ -17,7 +17,7 @@ from sortal.reviews.audit import NO_TALLY, Tally
 from sortal.reviews.rejections import Rejections, nearest_allowed
 from sortal.reviews.state import NO_ROWS, Outcome, ReviewedCategory, State
 from sortal.runs.confidence import Ints
-from sortal.runs.run import KNOWN, sizes_of
+from sortal.runs.run import KNOWN, NOWHERE, sizes_of
 from sortal.system.text import plural
 
 
@@ -40,6 +40,10 @@ def outcome_of(state: State, change: Change) -> Outcome:
             return _accepted(state, state.members(_category(state, change.category).id))
         case actions.Reject():
             return _rejected(state, change)
+        case actions.Bin():
+            return _binned(state, _rows(state, change.images))
+        case actions.PutBack():
+            return _put_back(state, change)
         case actions.Grow():
             return _grown(state, change)
         case actions.Audit():
@@ -107,8 +111,8 @@ def _joined(state: State, first: ReviewedCategory, others: Sequence[ReviewedCate
 
 def _split(state: State, change: actions.Split) -> Outcome:
     rows, new = _rows(state, change.images), change.category
-    if len({*state.category[rows].tolist()}) > 1:
-        raise InputError("A category can be split off one other category, but the images are in several.")
+    if len({*state.category[rows].tolist()}) > 1 or state.binned[rows].any():
+        raise InputError("A category can be split off one other category, but the images are in several, or in none.")
     made = _created(state, actions.Create(images=change.images, category=new, name=change.name))
     own = state.categories[int(state.category[rows[0]])]
     parent = replace(
@@ -124,7 +128,9 @@ def _created(state: State, change: actions.Create) -> Outcome:
         raise InputError(f"A new category must have the next id, {state.next_id}, got {change.category}.")
     _check_name(state, change.name, change.category)
     rows = _rows(state, change.images)
-    new = _new(state, change.category, change.name, state.category[rows])
+    own = state.category[rows]
+    own[own == NOWHERE] = _elsewhere(state, rows[own == NOWHERE], frozenset())
+    new = _new(state, change.category, change.name, own)
     return replace(_moved(state, change.images, new.id), categories={**state.categories, new.id: new})
 
 
@@ -157,6 +163,8 @@ def _moved(state: State, contents: Sequence[str], category: int) -> Outcome:
 
 
 def _accepted(state: State, rows: Ints) -> Outcome:
+    if state.binned[rows].any():
+        raise InputError("Images in the bin are in no category that could be confirmed. Move them into one.")
     return state.outcome(rows, reviewed=_confirmed(state, rows), rejected=state.rejected - _pairs(state, rows))
 
 
@@ -174,6 +182,25 @@ def _rejected(state: State, change: actions.Reject) -> Outcome:
     rejected = state.rejected | {(content, own.id) for content in change.images}
     elsewhere = _elsewhere(state, rows, rejected)
     return state.outcome(rows, category=elsewhere, reviewed=ReviewState.REJECTED, rejected=rejected)
+
+
+def _binned(state: State, rows: Ints) -> Outcome:
+    left = ~state.binned
+    left[rows] = False
+    if not left.any():
+        raise InputError("Not all images can be in the bin: a run needs one that is in a category.")
+    return state.outcome(rows, category=NOWHERE, reviewed=ReviewState.BINNED)
+
+
+def _put_back(state: State, change: actions.PutBack) -> Outcome:
+    rows = _rows(state, change.images)
+    if away := int((~state.binned[rows]).sum()):
+        raise InputError(f"{plural(away, 'image')} to put back {'is' if away == 1 else 'are'} not in the bin.")
+    classes = {name: each.id for each in state.categories.values() for name in (each.name, *each.former)}
+    labels = [state.base.assignments.labels[row] or "" for row in rows.tolist()]
+    own = np.array([classes.get(label, NOWHERE) for label in labels], dtype=np.int64)
+    own[own == NOWHERE] = _elsewhere(state, rows[own == NOWHERE], state.rejected)
+    return state.outcome(rows, category=own, reviewed=ReviewState.OPEN)
 
 
 def _elsewhere(state: State, rows: Ints, rejected: Rejections) -> Ints:
@@ -307,3 +334,15 @@ def _check_name(state: State, name: str, own: int) -> None:
         raise InputError(f"A name must have 1 to {LONGEST_CATEGORY_NAME} printable characters, got {shown}.")
     if any(each.name == name for each in state.categories.values() if each.id != own):
         raise InputError(f"A name must not be that of another category, got {name!r}. Merge them instead.")
+
+
+def moves_of(state: State, refit: actions.Refit, shown: int) -> list[dict[str, int | list[int]]]:
+    """Describe what a refit would move from which category to which, the most images first, with some of the rows."""
+    target, moves = dict(zip(refit.images, refit.to, strict=True)), dict[tuple[int, int], list[int]]()
+    for row, content in enumerate(state.base.assignments.contents):
+        if content in target and int(state.category[row]) != target[content]:
+            moves.setdefault((int(state.category[row]), target[content]), []).append(row)
+    largest_first = sorted(moves.items(), key=lambda item: -len(item[1]))
+    return [
+        {"from": start, "to": end, "rows": rows[:shown], "images": len(rows)} for (start, end), rows in largest_first
+    ]

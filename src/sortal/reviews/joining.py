@@ -15,7 +15,7 @@ from sortal.reviews.history import Decision, Review, Step
 from sortal.reviews.journal import append, read, replay
 from sortal.reviews.loading import locked_run
 from sortal.runs.confidence import Ints
-from sortal.runs.run import DECISIONS, Run
+from sortal.runs.run import DECISIONS, NOWHERE, Run
 
 PUT_ELSEWHERE = "Here these images were put elsewhere."  # why a decision is disputed
 WERE_CONFIRMED = "Here these images were confirmed."
@@ -95,9 +95,15 @@ class _Joining:
                 self._place(step, category, rows[self.opinion[rows]], PUT_ELSEWHERE)
             case actions.Refit():
                 self._add(step, step.change, REFIT_AGAIN)
+            case actions.PutBack(images=images):
+                again = self.ours.rows_of(images)
+                again = again[(self.ours.binned & ~self.theirs.binned & ~self.opinion)[again]]
+                if back := self._contents(again):
+                    self._add(step, actions.PutBack(images=back))
             case _:
                 for category in dict.fromkeys(self.theirs.category[rows].tolist()):
-                    self._settle(step, category, rows[self.theirs.category[rows] == category])
+                    here = rows[self.theirs.category[rows] == category]
+                    (self._bin(step, here) if category == NOWHERE else self._settle(step, category, here))
                 self._reject(step, rows[self.theirs.reviewed[rows] == ReviewState.REJECTED])
 
     def _rename(self, step: Step, category: int, name: str) -> None:
@@ -124,6 +130,13 @@ class _Joining:
         elif len(grown):
             self._add(step, actions.Grow(category=own, seen=(), unseen=self._contents(grown), wrong=()))
         self._place(step, category, rows[against & np.isin(states, SETTLED)], PUT_ELSEWHERE)
+
+    def _bin(self, step: Step, rows: Ints) -> None:
+        """Put images into the bin; dispute those that I have put into a category."""
+        rows = rows[~self.ours.binned[rows]]
+        for against, reason in ((False, ""), (True, PUT_ELSEWHERE)):
+            if images := self._contents(rows[self.opinion[rows] == against]):
+                self._add(step, actions.Bin(images=images), reason)
 
     def _place(
         self, step: Step, category: int, rows: Ints, reason: str = "", *, new: type[Create | Split] = Create

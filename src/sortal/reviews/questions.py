@@ -4,25 +4,33 @@ Times are those of the keystroke-level model (Card, Moran and Newell 1980) and o
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sortal.images.review_states import ReviewState
 from sortal.reviews import growing
-from sortal.reviews.actions import Create, Merge, Move, Refit
+from sortal.reviews.actions import Action, Bin, Create, Merge, Move, Split
+from sortal.reviews.advising import Advisor
 from sortal.reviews.audit import due
 from sortal.reviews.growing import PAGE_IMAGES, SHOWN_FIRST, Ranking
 from sortal.reviews.history import Review
 from sortal.reviews.journal import run_key
 from sortal.reviews.likeness import Likeness
 from sortal.reviews.state import ReviewedCategory
-from sortal.runs.categories import is_generated, nearest_first, one_of_each, rows_by
+from sortal.runs.categories import (
+    SMALLEST_CANDIDATE,
+    candidate_rows,
+    is_generated,
+    nearest_first,
+    one_of_each,
+    rows_by,
+)
 from sortal.runs.confidence import Floats, Ints
-from sortal.runs.run import KNOWN, NEW, Run, sizes_of
+from sortal.runs.run import KNOWN, NEW, NOWHERE, Run, sizes_of
 
 LOOK, KEY, CLICK, POINT, HAND, DECIDE = 0.2, 0.28, 0.2, 1.1, 0.4, 1.35  # seconds
 ANSWER = DECIDE + KEY
@@ -30,40 +38,16 @@ NAMING = DECIDE + 9 * KEY  # typing a name
 MARKING = POINT + CLICK
 BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
-# Likelihoods from which a merge, or a split, is proposed: above, yes was right more often than no (RESULTS.md).
+# Likelihoods from which a merge, or a split, is proposed: above, half of them or more were right (RESULTS.md).
 MERGE_LIKELY, SPLIT_LIKELY = 0.7, 0.5
 EXAMINED = 60  # categories that are examined for a split: the least sure
-SCREEN = 40  # images of an audit
+SCREEN = 40  # images of an audit, or of a candidate for a new category
 OFFERED = 20  # pairs that are offered at once, and images one by one
 RIVALS = 20  # categories that two parts are compared among
 LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
-QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other"]
-
-
-class Advisor(Protocol):
-    """Makes proposals that need clustering or another model."""
-
-    def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
-        """Divide rows into parts; those that are `anchored` stay in the first."""
-        ...
-
-    def refit(self, review: Review) -> Refit:
-        """Cluster again, with the decisions as constraints."""
-        ...
-
-    def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
-        """Suggest names for a category with these typical images, among categories with those."""
-        ...
-
-    @property
-    def words(self) -> Sequence[str]:
-        """Names that the person has given."""
-        ...
-
-
-Advising: TypeAlias = Callable[[Run], Advisor]  # makes the advisor for a run
+QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate", "disputed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +60,8 @@ class Question:
     images: int  # that the answer is about
     likely: float | None = None  # that two are one class, or that one is two
     worth: float = 0.0  # images settled per second
+    by: tuple[str, ...] = ()  # who decided, and who contradicts
+    name: str = ""  # of a new category that is wanted
 
 
 @dataclass(eq=False)
@@ -86,6 +72,7 @@ class Guide:
     advisor: Advisor | None = None
     lost: NDArray[np.int8] | None = None  # (n,) not 0 where a file is gone or has changed, which nobody is asked about
     _units: Ints = field(init=False)  # (n,) the group of each image, of which an audit shows one
+    _later: list[Ints] = field(init=False)  # rows of each candidate for a new category
     _likeness: Likeness | None = None
     # The last proposals and findings, with digests of what they are about.
     _parts: dict[tuple[int, int], tuple[bytes, list[Ints]]] = field(default_factory=dict)
@@ -94,6 +81,7 @@ class Guide:
     def __post_init__(self) -> None:
         # Of a site, another image tells something else.
         self._units = self.run.assignments.together(groups=self.run.facts.groups_hold != "several").of
+        self._later = candidate_rows(self.run)
 
     def questions(self, review: Review, sure: Floats) -> list[Question]:
         """Return all questions, the most worthwhile first."""
@@ -107,7 +95,7 @@ class Guide:
             for each in self._splits(review, sure, free)
         ]
         found = [*self._merges(review, free, best), *splits, *found, *self._audits(review)]
-        found += [*self._labels(review), *self._others(review)]
+        found += [*self._labels(review), *self._others(review), *self._candidates(review), *self._disputes(review)]
         return sorted(found, key=lambda each: -each.worth)
 
     def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
@@ -207,6 +195,25 @@ class Guide:
         worth = len(page) / (len(page) * LOOK + ANSWER + 2 * HAND + MARKING)
         return [Question(kind="other", categories=(), rows=(tuple(page.tolist()),), images=len(rows), worth=worth)]
 
+    def _candidates(self, review: Review) -> list[Question]:
+        """Ask whether groups of later images are new classes, each beside the category that is most similar to it."""
+        found, ids = [], [*sizes_of(review.category[review.category >= 0])]
+        centres, settled = review.centres(ids), review.settled
+        for group in self._later:
+            rows = self._there(group[~settled[group]])
+            if len(rows) < SMALLEST_CANDIDATE:
+                continue
+            page = nearest_first(self.run.features, rows)[:SCREEN]
+            middle = np.asarray(self.run.features[page], dtype=np.float64).mean(axis=0)
+            nearest = ids[int(((centres - middle) ** 2).sum(axis=1).argmin())]
+            beside = self.typical(review, nearest, len(settled))
+            shown = (page.tolist(), [row for row in beside if row not in {*group.tolist()}][:BESIDE])
+            seconds = (len(page) + BESIDE) * LOOK + ANSWER + NAMING
+            worth = (1 + TEACHES) * len(page) / seconds  # what comes later is sorted into the class
+            asked = tuple(map(tuple, shown))
+            found.append(Question(kind="candidate", categories=(nearest,), rows=asked, images=len(rows), worth=worth))
+        return found
+
     def _merges(
         self, review: Review, free: dict[int, Ints], best: float, *, least: float = MERGE_LIKELY
     ) -> list[Question]:
@@ -285,6 +292,24 @@ class Guide:
         asked = (tuple(shown.tolist()), *beside)
         return [Question(kind="label", categories=ids, rows=asked, images=len(rows), worth=worth)]
 
+    def _disputes(self, review: Review) -> list[Question]:
+        """Ask about images that people disagree about, beside the category they are in and the one that is wanted."""
+        found, last = list[Question](), review.decided_at()
+        worth = (1 + TEACHES) / ((1 + 2 * BESIDE) * LOOK + ANSWER)
+        for content, line in [*review.disputes().items()][:OFFERED]:
+            rows = self._there(review.rows_of([content]))
+            own, wanted = {*review.category[rows].tolist()}, _wanted(review, line.action)
+            if len(own) != 1 or own == {wanted}:  # copies are in several, or they agree by now
+                continue
+            ids = (*own, *([] if wanted is None else [wanted]))
+            beside = (tuple(self._examples(review, each)) if each in review.categories else () for each in ids)
+            said, name = (review.makers[int(last[rows].max())], line.by), getattr(line.action, "name", "")
+            asked = (tuple(rows[:1].tolist()), *beside)
+            found.append(
+                Question(kind="disputed", categories=ids, rows=asked, images=1, worth=worth, by=said, name=name)
+            )
+        return found
+
     def _examples(self, review: Review, category: int) -> list[int]:
         """Return typical images of a category: labelled ones that nobody doubts, or else any."""
         sure = review.settled & ~review.unseen
@@ -310,7 +335,7 @@ class Guide:
         if kept is None or kept[0] != digest:
             split, other = review.category.copy(), max(review.categories) + 1
             split[parts[1]] = other
-            among = [each for each in sizes_of(review.category) if each != category]
+            among = [each for each in sizes_of(review.category) if each not in (category, NOWHERE)]
             distance = ((review.centres(among) - review.centres([category])) ** 2).sum(axis=1)
             rivals = [among[at] for at in np.argsort(distance, kind="stable")[:RIVALS]]
             middles = [np.asarray(self.run.features[part], dtype=np.float64).mean(axis=0) for part in parts]
@@ -328,6 +353,19 @@ class Guide:
         if run.head is not None:  # whose scores are no distances
             temperature = max(OF_SQUARES * float(np.mean(run.assignments.distance**2)), 1e-6)
         return self._likeness.between(category, ids, centres, temperature)
+
+
+def _wanted(review: Review, action: Action) -> int | None:
+    """Return the category that a disputed decision wants; NOWHERE for the bin or a new one, None for any other."""
+    match action:
+        case Move(category=category) if category in review.categories:
+            return category
+        case Create(name=name) | Split(name=name):
+            return next((each.id for each in review.categories.values() if each.name == name), NOWHERE)
+        case Bin():
+            return NOWHERE
+        case _:
+            return None
 
 
 def _looked_at(category: ReviewedCategory, left: int) -> bool:

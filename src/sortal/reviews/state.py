@@ -13,7 +13,7 @@ from sortal.reviews.rejections import Rejections
 from sortal.runs.building import assess, build_run, hash_images
 from sortal.runs.categories import free_names, one_of_each, positions
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
-from sortal.runs.run import LABELLED, Assignments, Category, CategoryKind, Run, sizes_of
+from sortal.runs.run import LABELLED, NOWHERE, Assignments, Category, CategoryKind, Run, sizes_of
 
 NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
 
@@ -52,7 +52,7 @@ class State:
     """The category and the state of every image of a run under review."""
 
     base: Run
-    category: Ints = field(init=False)  # (n,) ids
+    category: Ints = field(init=False)  # (n,) ids, NOWHERE in the bin
     reviewed: Ints = field(init=False)  # (n,) the ReviewState of each
     categories: Mapping[int, ReviewedCategory] = field(init=False)  # by id; merged ones are gone
     rejected: Rejections = field(init=False)
@@ -126,8 +126,14 @@ class State:
     @property
     def settled(self) -> NDArray[np.bool_]:
         """The mask (n,) of images that are labelled or that a person has decided on."""
-        found: NDArray[np.bool_] = np.isin(self.reviewed, SETTLED) | (self.base.assignments.status == LABELLED)
+        decided = np.isin(self.reviewed, (*SETTLED, ReviewState.BINNED))
+        found: NDArray[np.bool_] = decided | (self.base.assignments.status == LABELLED)
         return found
+
+    @property
+    def binned(self) -> NDArray[np.bool_]:
+        """The mask (n,) of images that belong to no category, as a person has said."""
+        return np.equal(self.category, NOWHERE)
 
     @property
     def other(self) -> NDArray[np.bool_]:
@@ -240,12 +246,22 @@ class State:
     def _confidence(self, ids: Sequence[int], centres: Features, touched: set[int]) -> Confidence:
         """Return the parameters of confidence; a category made by hand counts as stable."""
         c, start, own = self.base.confidence, self._start, positions(self.category, ids)
-        once = np.unique(self.base.assignments.group * len(ids) + own, return_index=True)[1]
+        inside = np.flatnonzero(own >= 0)
+        once = inside[np.unique((self.base.assignments.group * len(ids) + own)[inside], return_index=True)[1]]
         distance = place(self.base.features, centres, 1.0, row=own).distance
-        usual, deviation = spread(distance[once], own[once], len(ids))
-        for at, each in enumerate(ids):
-            if each in start and each not in touched:
-                usual[at], deviation[at] = c.usual[start[each]], c.deviation[start[each]]
+        same = [(at, start[each]) for at, each in enumerate(ids) if each in start and each not in touched]
+
+        def spreads(values: Floats, mean: Floats, deviation: Floats) -> tuple[Floats, Floats]:
+            """Return those of categories as sorted, and compute those of the others."""
+            found = spread(values[once], own[once], len(ids))
+            for at, row in same:
+                found[0][at], found[1][at] = mean[row], deviation[row]
+            return found
+
+        usual, deviation = spreads(distance, c.usual, c.deviation)
+        usual_apart, deviation_apart = c.usual_apart, c.deviation_apart
+        if usual_apart is not None and deviation_apart is not None:
+            usual_apart, deviation_apart = spreads(self.base.assignments.apart, usual_apart, deviation_apart)
 
         def kept(values: Floats | None, refitted: Mapping[int, float]) -> Floats | None:
             """Keep the values of categories as sorted; those made by hand, or without their own, have 1."""
@@ -258,7 +274,15 @@ class State:
         refitted = {each: share for each in ids if (share := self.categories[each].stability) is not None}
         stability = kept(c.stability, refitted)
         exponent = kept(c.exponent, dict.fromkeys(refitted, 1.0)) if c.exponent is not None else None
-        return replace(c, usual=usual, deviation=deviation, stability=stability, exponent=exponent)
+        return replace(
+            c,
+            usual=usual,
+            deviation=deviation,
+            stability=stability,
+            exponent=exponent,
+            usual_apart=usual_apart,
+            deviation_apart=deviation_apart,
+        )
 
     def _head(self, ids: Sequence[int], centres: Floats) -> Features | None:
         """Return the rows of the head, tilted towards centres that have moved: the nearer wins, without training.

@@ -4,7 +4,19 @@ from collections.abc import Iterable
 
 from sortal.errors import InputError
 from sortal.images.originals import Originals
-from sortal.reviews.actions import Accept, AcceptCategory, Action, Audit, Create, Grow, Move, Reject, Split
+from sortal.reviews.actions import (
+    Accept,
+    AcceptCategory,
+    Action,
+    Audit,
+    Bin,
+    Create,
+    Grow,
+    Move,
+    PutBack,
+    Reject,
+    Split,
+)
 from sortal.reviews.history import Review
 from sortal.system.text import readable
 
@@ -38,7 +50,7 @@ def only_viewable(action: Action, review: Review, originals: Originals) -> Actio
 def _about(action: Action, review: Review) -> list[str]:
     """Return the contents of the images that an action says something about, each once."""
     match action:
-        case Split() | Create() | Move() | Accept() | Reject():
+        case Split() | Create() | Move() | Accept() | Reject() | Bin() | PutBack():
             found: Iterable[str] = action.images
         case AcceptCategory():
             found = review.contents_of(review.members(action.category).tolist())

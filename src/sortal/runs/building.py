@@ -15,7 +15,7 @@ from sortal.runs.categories import describe, find_candidates, ids_of, known_mask
 from sortal.runs.confidence import Confidence, Features, Floats, Ints, place
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import KChoice, RunFacts
-from sortal.runs.run import KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, NOWHERE, OTHER, UNSURE, Assignments, Category, Run
 
 
 def build_run(
@@ -95,30 +95,38 @@ def assess(
 
     An image that a person has labelled, or seen and decided on, has a confidence of 1. Others of the same moment in its
     category are as sure as its label is. One that was decided on, seen or not, is never unsure or other, and its label
-    is not doubted any more. One that is other has less than the confidence below which images are unsure.
+    is not doubted any more. One that is other has less than the confidence below which images are unsure. One in the
+    bin is surely other; its distances are those to the nearest category. One that came later than the run may belong to
+    none of its categories, which lowers its confidence.
     """
     own = None if reassign else rows_of(categories, assignments.category_id)
+    nowhere = np.zeros(len(x), dtype=bool) if own is None else own < 0
+    if own is not None and nowhere.any():
+        own[nowhere] = place(x[nowhere], centres, confidence.temperature, head=head).row
     placement = place(x, centres, confidence.temperature, row=own, head=head)
     known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)
     own_id, suggested = ids_of(categories, placement.row), assignments.suggested_id
-    doubted = labelled & ~assignments.settled & (suggested != own_id)
+    doubted = labelled & ~assignments.settled & ~nowhere & (suggested != own_id)
     doubted &= np.isin(suggested, [each.id for each in categories])  # it may have been merged
     doubt = np.where(doubted, assignments.doubt, 0.0)
-    told = labelled | assignments.seen
+    told = (labelled | assignments.seen) & ~nowhere
     trust = _of_moments(np.where(told, 1 - doubt, 0.0), assignments.group * len(categories) + placement.row)
     sure, apart = confidence.of(placement), confidence.fits_nowhere(assignments.apart) & (trust == 0)
+    strange = confidence.strangeness(placement.row, placement.distance, assignments.apart)
+    sure = np.where(assignments.folders < confidence.later_from, sure, sure * confidence.belonging(strange))
     sure = np.where(trust > 0, trust, np.where(apart, confidence.unsure_below * sure, sure))
-    sure = np.where(told, 1.0, sure)
+    sure = np.where(told | nowhere, 1.0, sure)
     kind = np.where(known[placement.row], KNOWN, NEW)
     guess = np.where(apart, OTHER, np.where(sure >= confidence.unsure_below, kind, UNSURE))
+    status = np.where(labelled, LABELLED, np.where(assignments.settled, kind, guess))
     return replace(
         assignments,
-        category_id=own_id,
-        status=np.where(labelled, LABELLED, np.where(assignments.settled, kind, guess)),
+        category_id=np.where(nowhere, NOWHERE, own_id),
+        status=np.where(nowhere, OTHER, status),
         confidence=sure,
         distance=placement.distance,
-        next_category_id=ids_of(categories, placement.next_row),
-        next_distance=placement.next_distance,
+        next_category_id=np.where(nowhere, own_id, ids_of(categories, placement.next_row)),
+        next_distance=np.where(nowhere, placement.distance, placement.next_distance),
         doubt=doubt,
         suggested_id=np.where(doubted, suggested, -1),
     )

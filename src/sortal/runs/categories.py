@@ -8,11 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.runs.confidence import Confidence, Features, Floats, Ints
-from sortal.runs.run import DOUBTFUL_STATUSES, KNOWN, LABELLED, NEW, OTHER, UNSURE, Assignments, Candidate, Category
+from sortal.runs.run import (
+    DOUBTFUL_STATUSES,
+    KNOWN,
+    LABELLED,
+    NEW,
+    OTHER,
+    UNSURE,
+    Assignments,
+    Candidate,
+    Category,
+    Run,
+)
 
 TYPICAL_FILES = 12  # files that are named for each category
-BEYOND = 1.0  # standard deviations beyond the usual distance at which a doubtful image may belong to a candidate
-CANDIDATE_SPREAD = 1.75  # times the usual distance to a centre: the mean distance between images of one category
+BEYOND = 0.5  # deviations by which a doubtful image that may belong to a candidate is farther apart than is usual
+CANDIDATE_SPREAD = 1.5  # times the usual distance to a centre: the mean distance between images of one category
 SMALLEST_CANDIDATE = 3  # images of a candidate
 MOST_CANDIDATE_IMAGES = 5000  # images that are compared with each other; of more, the farthest
 
@@ -42,9 +53,10 @@ def describe(categories: Sequence[Category], a: Assignments, centres: Features) 
     """Complete categories by what follows from their images and centres (k, d): sizes, cohesion, typical files."""
     own, k = rows_of(categories, a.category_id), len(centres)
     labelled, unsure, other = (
-        np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE, OTHER)
+        np.bincount(own[(a.status == status) & (own >= 0)], minlength=k).tolist()
+        for status in (LABELLED, UNSURE, OTHER)
     )
-    tight = cohesion(own, a.distance, centres)
+    tight = cohesion(own[own >= 0], a.distance[own >= 0], centres)
     known = np.flatnonzero(known_mask(categories))
     among = centres[known].astype(np.float64)
     squared = (among**2).sum(axis=1) - 2 * centres.astype(np.float64) @ among.T
@@ -97,9 +109,10 @@ def one_of_each(rows: Ints, group: Ints) -> Ints:
 def find_candidates(
     a: Assignments, categories: Sequence[Category], x: Features, centres: Features, confidence: Confidence
 ) -> tuple[Candidate, ...]:
-    """Group added images that are far from every centre and near each other; `x` is (n, d), `centres` (k, d)."""
-    beyond = confidence.beyond(rows_of(categories, a.category_id), a.distance)
-    rows = np.flatnonzero((a.folders > 0) & np.isin(a.status, DOUBTFUL_STATUSES) & (beyond > BEYOND))
+    """Group later images that are unlike all categories and near each other; `x` is (n, d), `centres` (k, d)."""
+    beyond = confidence.strangeness(rows_of(categories, a.category_id), a.distance, a.apart)
+    doubtful = (a.folders >= confidence.later_from) & np.isin(a.status, DOUBTFUL_STATUSES) & ~a.binned
+    rows = np.flatnonzero(doubtful & (beyond > BEYOND))
     if len(rows) > MOST_CANDIDATE_IMAGES:
         rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST_CANDIDATE_IMAGES]])
     if len(rows) < SMALLEST_CANDIDATE:
@@ -120,6 +133,15 @@ def find_candidates(
         files, folders = tuple(a.files[row] for row in order), tuple(a.folders[order].tolist())
         found.append(Candidate(id=number, files=files, folders=folders, nearest_id=nearest))
     return tuple(found)
+
+
+def candidate_rows(run: Run) -> list[Ints]:
+    """Return the rows of each candidate, the most typical first."""
+    a, members = run.assignments, [[*zip(each.folders, each.files, strict=True)] for each in run.candidates]
+    wanted = {*itertools.chain(*members)}
+    places = enumerate(zip(a.folders.tolist(), a.files, strict=True)) if wanted else ()
+    at = {place: row for row, place in places if place in wanted}
+    return [np.array([at[place] for place in each if place in at], dtype=np.int64) for each in members]
 
 
 def rows_of(categories: Sequence[Category], ids: Ints) -> Ints:

@@ -13,6 +13,10 @@ that was trained differently find such a category again, so the overlap with its
 confidence: the probability is raised to a power, which lowers small probabilities most. Finally, an image unlike all
 others is recognised by its unusual distance from its centre. One that is far from its nearest images, too, by the
 standard of the collection, fits no category.
+
+Images that come later may be of classes that the run was made without, to which all of this is blind: such an image is
+nearest to some category, too. But it is farther apart from similar images than those of that category are, so the
+confidence in it is multiplied by the chance that it belongs to any category at all.
 """
 
 from dataclasses import dataclass
@@ -27,6 +31,9 @@ UNCALIBRATED, TEMPERATURE_SPREAD = 0.7, 0.5
 FAR = 2.5  # standard deviations beyond the usual distance at which confidence begins to fall
 PRIOR = 10  # weight, in images, of the usual distance, and of the stability, over all categories
 SURE, STEEPEST = 0.99, 500.0  # probability that is raised to a power, and that power, at most
+# Odds, as a logarithm, that a later image belongs to any category if it is as far apart as is usual there, and their
+# fall with each deviation more: fitted to flowers of classes that a run was made without, as a fifth of what is added.
+BELONGS, BELONGS_LESS = 2.1, 1.15
 NUMBERS_AT_ONCE = 2**24  # numbers in a block of features and distances
 Features = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -57,6 +64,9 @@ class Confidence:
     stability: Floats | None = None  # (k,) share of a category's images that stay together when clustered again
     exponent: Floats | None = None  # (k,) power of the probability; above 1 where another training run disagrees
     other_above: float | None = None  # how far apart from similar images one is that fits no category; None: none is
+    usual_apart: Floats | None = None  # (k,) mean of how far apart the images of a category are; None: not known
+    deviation_apart: Floats | None = None  # (k,) its standard deviation
+    later_from: int = 1  # number of the first folder whose images came later than the run
 
     @property
     def calibrated(self) -> bool:
@@ -78,6 +88,25 @@ class Confidence:
         sure: Floats = found * np.exp((FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
         return sure
 
+    def belonging(self, strangeness: Floats) -> Floats:
+        """Return the chance (n,) that a later image belongs to any category, given its strangeness."""
+        from scipy.special import expit
+
+        found: Floats = (
+            np.ones(len(strangeness)) if self.usual_apart is None else expit(BELONGS - BELONGS_LESS * strangeness)
+        )
+        return found
+
+    def strangeness(self, row: Ints, distance: Floats, apart: Floats) -> Floats:
+        """Return by how many deviations (n,) images are farther apart than is usual in their category.
+
+        Where that is not known, their distance from its centre stands for it.
+        """
+        if self.usual_apart is None or self.deviation_apart is None:
+            return self.beyond(row, distance)
+        found: Floats = (apart - self.usual_apart[row]) / self.deviation_apart[row]
+        return found
+
     def beyond(self, row: Ints, distance: Floats) -> Floats:
         """Return by how many standard deviations (n,) the distances to the centres exceed the usual ones."""
         found: Floats = (distance - self.usual[row]) / self.deviation[row]
@@ -95,14 +124,16 @@ def calibrate(
     unsure_below: float,
     agreement: Floats | None = None,
     overlap: Floats | None = None,
+    apart: Floats | None = None,
     head: Matrix | None = None,
 ) -> Confidence:
     """Calibrate on features (n, d) at rows (n,) of the centres (k, d); `truth` (n,) has the right rows.
 
     Held-out images of one of the `groups` (n,) are not independent, and count as one together.
     `agreement` (n,) is how often an image stayed in its category when clustered again; NaN where it could not leave.
-    `overlap` (k,) is the share of a category that another training run found again. The scores of a `head` (k, d + 1)
-    replace distances; without held-out images its probabilities are as they were trained.
+    `overlap` (k,) is the share of a category that another training run found again, and `apart` (n,) how far images are
+    from similar ones. The scores of a `head` (k, d + 1) replace distances; without held-out images its probabilities
+    are as they were trained.
     """
     distance = place(x, centres, 1.0, row=row).distance
     usual, deviation = spread(distance, row, len(centres))
@@ -120,6 +151,9 @@ def calibrate(
             stability, free = stable_shares(agreement, probability, row, len(centres)), np.isfinite(agreement)
         if overlap is not None:
             exponent = _exponent(probability[free], row[free], overlap / (1.0 if stability is None else stability))
+    usual_apart, deviation_apart = (
+        (None, None) if apart is None or not apart.any() else spread(apart, row, len(centres))
+    )
     return Confidence(
         temperature=temperature,
         held_out=count,
@@ -128,6 +162,8 @@ def calibrate(
         deviation=deviation,
         stability=stability,
         exponent=exponent,
+        usual_apart=usual_apart,
+        deviation_apart=deviation_apart,
     )
 
 
@@ -231,11 +267,11 @@ def _lowered(probability: Floats, power: Floats) -> Floats:
     return found
 
 
-def spread(distance: Floats, row: Ints, k: int) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation (k,) of the distances in each category, shrunk towards those over all."""
+def spread(values: Floats, row: Ints, k: int) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation (k,) of values (n,) in each category, shrunk towards those over all."""
     counts = np.bincount(row, minlength=k)
-    overall, within = float(distance.mean()), float(distance.var())
-    usual = (np.bincount(row, distance, minlength=k) + PRIOR * overall) / (counts + PRIOR)
-    squares = np.bincount(row, (distance - usual[row]) ** 2, minlength=k)
+    overall, within = float(values.mean()), float(values.var())
+    usual = (np.bincount(row, values, minlength=k) + PRIOR * overall) / (counts + PRIOR)
+    squares = np.bincount(row, (values - usual[row]) ** 2, minlength=k)
     variance = (squares + PRIOR * within) / (counts + PRIOR)
     return usual, np.sqrt(np.maximum(variance, 1e-12))

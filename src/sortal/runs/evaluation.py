@@ -18,10 +18,10 @@ CURVE_POINTS, BINS = 200, 10  # of a curve, and of confidence
 def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metrics | None:
     """Score the unlabelled images whose true class is known, under one match to categories; None without any.
 
-    Images whose category a person has decided are left out, as labelled ones are.
+    Images whose category a person has decided are left out, as labelled ones and those in the bin are.
     """
     is_known = np.array([truth is not None for truth in assignments.truth], dtype=bool)
-    a = assignments.select(is_known & (assignments.status != LABELLED) & ~assignments.settled)
+    a = assignments.select(is_known & (assignments.status != LABELLED) & ~assignments.settled & ~assignments.binned)
     if not len(a):
         return None
     old, category = known_names(categories), a.category_id.tolist()

@@ -14,7 +14,7 @@ from sortal.images.columns import GROUP_COLUMN, NO_COLUMNS, Columns
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.moments import Moments
-from sortal.images.review_states import SEEN, SETTLED, words_of
+from sortal.images.review_states import SEEN, SETTLED, ReviewState, words_of
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.system.csv_tables import Column, data_frame
@@ -26,6 +26,7 @@ MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors an
 INITIAL = "initial.safetensors"  # the trained part of the backbone as it was before training
 DECISIONS = "decisions.jsonl"  # of people who reviewed the run
 LABEL_TO_CHECK = 0.3  # doubt above which people are asked to check a label
+NOWHERE = -1  # category of images in the bin: they belong to none, as a person has said
 LAST_ID = 2**62  # of a category: arrays hold what follows it, too
 
 CategoryKind = Literal["known", "new"]
@@ -42,7 +43,7 @@ class Assignments:
     contents: tuple[str, ...]  # digests
     labels: tuple[str | None, ...]  # names of classes; None is unlabelled
     truth: tuple[str | None, ...]  # names of classes where known; for evaluation only
-    category_id: NDArray[np.int64]  # (n,) of a labelled image its class, of any other the most likely
+    category_id: NDArray[np.int64]  # (n,) of a labelled image its class, else the most likely; NOWHERE in the bin
     status: NDArray[np.str_]  # (n,) one of STATUSES
     confidence: NDArray[np.float64]  # (n,) that the category is the right one; 1 for labelled images
     distance: NDArray[np.float64]  # (n,) to the centre of the own category
@@ -81,6 +82,11 @@ class Assignments:
     def settled(self) -> NDArray[np.bool_]:
         """The mask (n,) of images whose category a person has decided, seen or unseen."""
         return np.isin(self.reviewed, SETTLED)
+
+    @property
+    def binned(self) -> NDArray[np.bool_]:
+        """The mask (n,) of images that belong to no category, as a person has said."""
+        return np.equal(self.reviewed, ReviewState.BINNED)
 
     @property
     def labels_to_check(self) -> NDArray[np.int64]:
@@ -196,8 +202,10 @@ class Run:
              "categories.csv, centres.npy"),
             (max(sizes, default=-1) < self.facts.next_id <= LAST_ID, "the next id must be above that of every category",
              "run.json, categories.csv"),
-            (sizes_of(a.category_id) == own, "the sizes of categories must be those of the assignments",
+            (sizes_of(a.category_id[~a.binned]) == own, "the sizes of categories must be those of the assignments",
              "categories.csv, assignments.csv"),
+            ((a.category_id[a.binned] == NOWHERE).all(), "images in the bin must be in no category",
+             "assignments.csv"),
             ({-1, *sizes} >= following, "every next or suggested category must exist",
              "assignments.csv, categories.csv"),
             (self.features.shape == (len(a), d), "every image must have features as long as the centres",
@@ -300,7 +308,7 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("file_name", a.files),
         ("label", a.labels),
         *([("truth", a.truth)] if has_truth else []),
-        ("category", [names[i] for i in a.category_id.tolist()]),
+        ("category", [names.get(i) for i in a.category_id.tolist()]),
         ("category_id", a.category_id),
         ("status", a.status.tolist()),
         ("confidence", a.confidence),

@@ -35,20 +35,22 @@ def refit(review: Review, processes: Processes) -> Refit:
     run, seed = review.base, review.base.facts.settings.seed
     if review.settled.all():
         raise InputError("Every image is settled, so there is nothing to cluster again.")
+    inside = np.flatnonzero(~review.binned)
     ids, of_images = _anchors(review)
-    moments = _moments(review, of_images)
-    x = smooth(moments.means(np.array(run.features)), run.facts.recipe.neighbours, processes, run.cache)
+    of_images = of_images[inside]
+    moments = _moments(run.assignments.group[inside], of_images)
+    x = smooth(moments.means(np.array(run.features[inside])), run.facts.recipe.neighbours, processes, run.cache)
     labels = moments.labels(of_images)
     k = _number(x, labels, review, str(processes.device))
     clusters = shared_kmeans.fit(x, labels, k, n_init=run.facts.settings.n_init, seed=seed, processes=processes).labels
-    found, names = _identified(review, ids, review.category[moments.first], clusters, k)
-    category = _kept_away(review, np.array(found, dtype=np.int64)[clusters[moments.of]], moments.of_images(x))
-    order = moments.in_order(np.argsort(np.array(run.assignments.contents), kind="stable"))
+    found, names = _identified(review, ids, review.category[inside][moments.first], clusters, k)
+    category = _kept_away(review, inside, np.array(found, dtype=np.int64)[clusters[moments.of]], moments.of_images(x))
+    order = moments.in_order(np.argsort(np.array(run.assignments.contents)[inside], kind="stable"))
     agreement = cluster_again(x, labels, clusters, k, order=order, seed=seed, processes=processes)
     shares = np.ones(k) if agreement is None else stable_shares(agreement, np.ones(len(x)), clusters, k)
     stability = {each: min(shares[at] for at, own in enumerate(found) if own == each) for each in found}
-    moved = np.flatnonzero((category != review.category) & ~review.settled)
-    target = {run.assignments.contents[row]: int(category[row]) for row in moved.tolist()}
+    moved = (category != review.category[inside]) & ~review.settled[inside]
+    target = dict(zip(review.contents_of(inside[moved].tolist()), category[moved].tolist(), strict=True))
     return Refit(
         images=tuple(target),
         to=tuple(target.values()),
@@ -72,24 +74,24 @@ def _anchors(review: Review) -> tuple[list[int], Ints]:
             near = one_of_each(nearest_first(review.base.features, part), group)
             missing = max(0, min(ANCHORS, len(near)) - int(settled[part].sum()))
             labels[near[~settled[near]][:missing]] = each.id
-    if (labels >= 0).all():  # k-means needs something to place
+    if (labels[~review.binned] >= 0).all():  # k-means needs something to place
         labels[np.flatnonzero(~settled)] = -1
     ids = [*sizes_of(labels[labels >= 0])]
     return ids, positions(labels, ids)
 
 
-def _moments(review: Review, labels: Ints) -> Moments:
-    """Return the moments of images with these labels (n,), each of which counts once.
+def _moments(group: Ints, labels: Ints) -> Moments:
+    """Return the moments of images with these groups and labels (n,), each of which counts once.
 
     Where a person has decided on images of every moment, each image counts.
     """
-    found = Moments.grouped(review.base.assignments.group).split_where(labels)
+    found = Moments.grouped(group).split_where(labels)
     return found if (found.labels(labels) < 0).any() else Moments.single(len(labels))
 
 
 def _number(x: Features, labels: Ints, review: Review, device: str) -> int:
     """Estimate the number of clusters: that of the categories, or somewhat more, because people can merge."""
-    now, anchored, free = len(sizes_of(review.category)), int(labels.max()) + 1, int((labels < 0).sum())
+    now, anchored, free = len(sizes_of(review.category[~review.binned])), int(labels.max()) + 1, int((labels < 0).sum())
     least = max(anchored, now)
     most = min(max(round(now * WIDER), least), anchored + free, len(x))
     if anchored < 2 or least >= most:
@@ -115,7 +117,7 @@ def _identified(
     `category` (m,) is that of each moment before, and `clusters` (m,) has its cluster.
     A cluster most of whose moments are in a category that a person has merged is a part of it.
     """
-    there = [*sizes_of(review.category)]
+    there = [*sizes_of(category)]
     before = positions(category, there)
     common = np.bincount(clusters * len(there) + before, minlength=k * len(there)).reshape(k, -1)
     shares, found = jaccard(clusters, before, (k, len(there))), dict(enumerate(ids))
@@ -137,11 +139,9 @@ def _is_merged(review: Review, category: int) -> bool:
     return review.categories[category].by_hand and len(sizes_of(sources)) > 1
 
 
-def _kept_away(review: Review, category: Ints, x: Features) -> Ints:
-    """Move images out of categories (n,) that they were rejected from, to the nearest other one."""
+def _kept_away(review: Review, rows: Ints, category: Ints, x: Features) -> Ints:
+    """Move images, rows (n,) of the run, out of categories (n,) that they were rejected from, to the nearest other."""
     ids = [*sizes_of(category)]
     centres = np.array([x[category == each].mean(axis=0) for each in ids])
-    contents = review.base.assignments.contents
-    return keep_away(
-        category, x, contents, centres, ids, review.rejected, open_=~review.settled, otherwise=review.category
-    )
+    contents, open_ = review.contents_of(rows.tolist()), ~review.settled[rows]
+    return keep_away(category, x, contents, centres, ids, review.rejected, open_=open_, otherwise=review.category[rows])

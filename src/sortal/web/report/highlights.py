@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.reviews.advising import Advising
 from sortal.reviews.history import Review
-from sortal.reviews.questions import MERGE_LIKELY, SPLIT_LIKELY, Advising, Guide, Question
+from sortal.reviews.questions import MERGE_LIKELY, SPLIT_LIKELY, Guide, Question
 from sortal.runs import projection
 from sortal.runs.run import NEW, UNSURE, Run
 from sortal.web.report.summary import Card, farthest
@@ -69,7 +70,7 @@ NOT_COMPARED = Comparison()
 
 def compare_categories(run: Run, present: NDArray[np.bool_], advising: Advising | None, *, seed: int) -> Comparison:
     """Return what may be merged and what may be split, the likeliest first, judging by images `present` (n,)."""
-    rows, a = np.flatnonzero(present), run.assignments
+    rows, a = np.flatnonzero(present & ~run.assignments.binned), run.assignments
     most = max(COMPARED_IMAGES, COMPARED_EACH * min(len(run.categories), COMPARED_CATEGORIES))
     if len(rows) > most:
         rows = np.sort(rows[projection.sample(a.category_id[rows], a.distance[rows], most, seed=seed)])

@@ -79,8 +79,8 @@ def make_report(
     Categories that have been `compared` are shown where they look alike or mixed. Unless `absolute_paths` are wanted,
     nothing on the page says where the images and the run are on this computer.
     """
-    a = run.assignments
-    points = projection.sample(a.category_id, a.distance, mapper.points, seed=seed)
+    a, inside = run.assignments, np.flatnonzero(~run.assignments.binned)
+    points = inside[projection.sample(a.category_id[inside], a.distance[inside], mapper.points, seed=seed)]
     runtime.progress(MAP, 0, len(points))
     order = np.argsort(points)  # by row, so that a different k still finds the cached map
     places = np.empty((len(points), 2), dtype=np.int64)
@@ -90,7 +90,7 @@ def make_report(
         count = detail.points + detail.others
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
         highlights = find_highlights(run, cards, compared)
-        others = _of_each(a.category_id, store.heights > 0, detail.images, seed)
+        others = _of_each(a.category_id, (store.heights > 0) & ~a.binned, detail.images, seed)
         named = [*points[: detail.points].tolist(), *others.tolist()][: max(detail.points, detail.images)]
         page = _Page(run, cards, highlights, points[:count], places[:count], named, absolute_paths)
         sheets = _sheets(store, page, LARGEST_REPORT - len(page.render([])), runtime)
@@ -162,6 +162,7 @@ class _Page:
         }
         scores, a, home = run.metrics, run.assignments, os.path.abspath(run.folder)
         shown_path = partial(summary.shown_path, absolute_paths=absolute_paths)
+        shared = [shared_text(each, run.facts, home) for each in run.facts.notes]
         found = (curves.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
         self.values = {
             "run": run,
@@ -171,7 +172,7 @@ class _Page:
             "review": f"sortal review {shlex.quote(readable(shown_path(str(run.folder)), LONGEST_PATH))}",
             "folders": [each["name"] for each in self.data["sources"] if each["name"] is not None],
             "command": run.facts.command if absolute_paths else shared_command(run.facts.command),
-            "notes": [each if absolute_paths else shared_text(each, run.facts, home) for each in run.facts.notes],
+            "notes": summary.Notes.of(run.facts.notes if absolute_paths else shared),
             "quarantine": [replace(each, file=shown_path(each.file)) for each in run.quarantine],
             "k_curve": curves.k_curve(run.k),
             "curves": [chart for chart in found if chart],

@@ -7,8 +7,10 @@ import { thumb } from "/static/review/pictures.js";
 import { inWords } from "/static/review/questions.js";
 import { get, goTo, state } from "/static/review/state.js";
 import { make } from "/static/shared/dom.js";
+import { counted } from "/static/shared/text.js";
 
 const FIRST = 5; // questions that are listed
+const ALWAYS = ["label", "candidate", "disputed"]; // kinds of which the first is listed, wherever it is in the queue
 const REFIT = "Refit the categories to your decisions";
 
 export function overview(view) {
@@ -17,21 +19,25 @@ export function overview(view) {
   const intro = make("p", { className: "intro", role: "status", textContent: "Looking for questions…" });
   const unseen = make("p", { className: "small" });
   const lost = make("p", { className: "warning", role: "status" });
+  const bin = make("p", { className: "more" }, make("a", { href: "#/bin" }));
   const refit = make("p", { className: "more" }, make("a", { href: "#/refit", textContent: REFIT }));
   view.replaceChildren(
     make("section", {}, make("h2", { textContent: "Next" }), intro, lost, queue, unseen, refit),
-    make("section", {}, make("h2", { textContent: "Categories" }), cards),
+    make("section", {}, make("h2", { textContent: "Categories" }), cards, bin),
   );
   const update = async () => {
     const filled = state.categories.filter(({ size }) => size);
     const largestFirst = filled.sort((a, b) => b.size - a.size || a.id - b.id);
     cards.replaceChildren(...largestFirst.map(card));
+    bin.hidden = !state.binned;
+    bin.firstChild.textContent = `Bin: ${counted(state.binned, "image")} in no category`;
     unseen.textContent = acceptedUnseen(state.unseen.overall);
     lost.textContent = lostFiles(state.lost);
     lost.hidden = !lost.textContent;
     const { items } = await get("/api/queue");
     intro.textContent = introduction(items.length);
-    const listed = items.map(questionLink).filter((_, at) => at < FIRST || items[at].kind === "label");
+    const first = ALWAYS.map((kind) => items.findIndex((item) => item.kind === kind));
+    const listed = items.map(questionLink).filter((_, at) => at < FIRST || first.includes(at));
     queue.replaceChildren(...listed);
   };
   const walk = (step) => {

@@ -1,0 +1,48 @@
+// Images that came later and look like something new: whether they are a class of their own.
+
+import { headline, relabel } from "/static/review/answers.js";
+import { chooseName } from "/static/review/dialogs.js";
+import { Grid } from "/static/review/grid.js";
+import { bind } from "/static/review/keys.js";
+import { moving, shown } from "/static/review/names.js";
+import { categoryOf, decide, describe, toast } from "/static/review/state.js";
+import { make } from "/static/shared/dom.js";
+import { counted, thousands } from "/static/shared/text.js";
+
+/** Images that may be a new class, beside the category that is most similar to them. */
+export async function candidate(body, item, at) {
+  const [rows, like] = item.rows;
+  const [id] = item.categories;
+  const [own, beside] = await Promise.all([describe(rows), describe(like)]);
+  const kept = () => rows.filter((row) => !grid.chosen.has(row));
+  const grid = new Grid(own, { word: "left out", changed: () => relabel(body, keys) });
+  const similar = new Grid(beside, { fixed: true });
+  const more = item.images > rows.length ? ` These are the ${thousands(rows.length)} most typical.` : "";
+  const heading = make("h2", {}, "The most similar category: ", shown(categoryOf(id)));
+  body.replaceChildren(
+    headline(
+      [`${counted(item.images, "image")} look like something new`],
+      `They came later, and are unlike what is in the categories.${more} Are they one class? `,
+      "Choose those that are not of it; they stay where they are.",
+    ),
+    grid.element,
+    make("section", { className: "similar" }, heading, similar.element),
+  );
+  /** Decide on all but the chosen, once it is known where they go. */
+  const place = (where) => async () => {
+    if (!kept().length) return toast("Every image is left out. Put the question off instead.");
+    const to = await where(counted(kept().length, "image"));
+    if (to) await decide(moving(kept(), to), at.version);
+  };
+  const name = (images) => chooseName(`Name the class of ${images}`, { required: true });
+  const move = (images) => chooseName(`Move ${images} to`, { create: "" });
+  const bin = () => (kept().length ? decide({ do: "bin", rows: kept() }, at.version) : null);
+  const bound = bind("candidate", { yes: place(name), no: place(() => ({ id })), move: place(move), bin });
+  const says = {
+    y: () => `A new class of ${thousands(kept().length)}: name it`,
+    n: () => `No: ${categoryOf(id).name}`,
+  };
+  const keys = bound.map((each) => (says[each.key] ? { ...each, now: says[each.key] } : each));
+  const close = () => [grid, similar].forEach((each) => each.close());
+  return { keys, close };
+}
