@@ -136,7 +136,8 @@ export async function mapPage(view) {
     const kbd = make("kbd", { textContent: KEYS.map[name][0], ariaHidden: "true" });
     return button(text, () => actions[name](), {}, kbd);
   };
-  const tools = [tool("Confirm", "confirm"), tool("Move", "move"), tool("Split off", "split"), tool("No category", "bin")];
+  const offered = { confirm: "Confirm", move: "Move", split: "Split off", bin: "No category" };
+  const tools = Object.entries(offered).map(([key, words]) => tool(words, key));
   const bar = { className: "sticky", role: "toolbar", ariaLabel: "Decisions" };
   const stage = make("div", { className: "stage" }, canvas, tip);
   const beside = make("section", {}, make("div", bar, select, ...tools, count), legend, grid.element);
