@@ -15,6 +15,7 @@ from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import filtering, growing, journal
 from sortal.reviews.actions import Action, Refit
+from sortal.reviews.disputes import questions_of
 from sortal.reviews.history import Decision, lower
 from sortal.reviews.people import Asked, signed
 from sortal.reviews.questions import Advisor, Guide
@@ -178,7 +179,8 @@ class Session:
                 version, review, sure = self.version, self._review.copy(), self._sure()
 
             def ask() -> dict[str, Any]:
-                asked = self._guide.questions(review, sure)
+                asked = [*self._guide.questions(review, sure), *questions_of(review, self._guide)]
+                asked.sort(key=lambda each: -each.worth)
                 return {"version": version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
 
             found = self._current("queue", version, ask)
