@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from conftest import SortedRun
-from support.reviews import answers, saved_run, serving, session_of, wait_for
+from support.reviews import answers, saved_run, serving, session_of, token_of, wait_for
 
 import sortal
-from sortal.discovery.reviewing.open import open_review
+from sortal.cli.app import main
+from sortal.discovery.reviewing.open import open_review, serve
 from sortal.errors import InputError
 from sortal.runs.run import Run
 from sortal.web.app.server import Server
@@ -99,9 +100,7 @@ def test_a_browser_that_stays_does_not_keep_the_review(sorted_run: SortedRun, tm
     assert not [*tmp_path.glob("sortal-review-*")]
 
 
-def test_several_people_get_a_link_each_and_no_browser_opens_them(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_people_get_a_link_each_and_no_browser_opens_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     opened: list[str] = []
     with Server(session_of(run, ("ada", "bob"))) as server:
