@@ -6,9 +6,9 @@ import pytest
 from support.decisions import RUN, places, some, states
 
 from sortal.errors import InputError
-from sortal.reviews.actions import Accept, Action, Create, Move, Redo, Undo
+from sortal.reviews.actions import Accept, AcceptCategory, Action, Create, Grow, Merge, Move, Redo, Rename, Undo
 from sortal.reviews.history import Review
-from sortal.reviews.people import AWAY_AFTER, Asked, check_people, signed
+from sortal.reviews.people import AWAY_AFTER, Asked, check_people, independent, signed
 
 
 def decided(review: Review, by: str, action: Action, *, settles: bool = False) -> list[Action]:
@@ -50,6 +50,33 @@ def test_only_whoever_made_the_last_decision_undoes_and_redoes_it() -> None:
         decided(review, "bob", Redo())
     decided(review, "ada", Redo())
     assert states(review, some(RUN, 4, 1)) == ["confirmed"]
+
+
+def test_a_late_decision_holds_if_the_others_were_about_something_else() -> None:
+    a, b = some(RUN, 4, 4), some(RUN, 5, 2)
+    review = Review(RUN)
+    review.take(Accept(images=b[:1]))  # number 0
+    review.take(Move(images=a[:1], category=0))
+    review.take(Rename(category=3, name="fern"))
+    for action, holds in (
+        (Accept(images=a[1:]), True),
+        (Accept(images=a[:2]), False),
+        (Move(images=a[1:], category=0), True),
+        (Move(images=a[1:], category=3), False),  # it has another name
+        (Create(images=b[1:], category=6, name="moss"), True),
+        (Grow(category=4, seen=a[1:2], unseen=a[2:], wrong=()), True),
+        (Grow(category=4, seen=a[1:2], unseen=a[:1], wrong=()), False),
+        (AcceptCategory(category=4), False),
+        (AcceptCategory(category=2), True),
+        (Rename(category=5, name="moss"), True),  # whose images were confirmed before
+        (Merge(categories=(1, 3)), False),
+        (Undo(), False),
+    ):
+        assert independent(review, 1, action) == holds, action
+    review.take(Undo())
+    assert not independent(review, 1, Accept(images=a[1:])), "what was undone is not compared"
+    assert independent(review, len(review.words), AcceptCategory(category=4))
+    assert not independent(review, -1, AcceptCategory(category=2))
 
 
 def test_people_are_told_what_others_are_asked_until_these_are_away() -> None:
