@@ -24,6 +24,7 @@ TORCH = (
     "sortal.cli.images",  # features
     "sortal.cli.predict",
     "sortal.cli.runs",
+    "sortal.cli.start",  # which opens reviews by the same module
     "sortal.research.benchmark.bounds",
     "sortal.research.benchmark.sweep",
     "sortal.research.benchmark.task",
@@ -80,6 +81,7 @@ LAZY_MODULES = {
     "sortal.cli.images",
     "sortal.cli.predict",
     "sortal.cli.runs",
+    "sortal.cli.start",
     "sortal.discovery.job",  # checks a command before torch is loaded
     "sortal.discovery.reviewing.advice",  # a review opens before torch is loaded
     "sortal.discovery.reviewing.open",
@@ -222,6 +224,7 @@ TESTED_BY = {
     "sortal.research.figures": "research/figures/test_drawing.py",
     "sortal.research.figures.plotting": "research/figures/test_accuracy.py",
     "sortal.research.figures.samples": "research/figures/test_scatter.py",
+    "sortal.reviews.advising": "discovery/reviewing/test_advice.py",
     "sortal.web.report.charts": "web/report/test_report.py",
 }
 

@@ -18,7 +18,7 @@ from sortal.cli.app import app
 HUB = "huggingface.co"
 COMMANDS = (
     *("discover", "predict", "export", "figures", "review", "decisions", "import", "report"),
-    *("benchmark", "check", "sample", "demo", "features"),
+    *("benchmark", "check", "sample", "demo", "features", "app"),
 )
 
 
@@ -31,6 +31,7 @@ def words_of(name: str, trial: Trial) -> Words:
         "discover": ("discover", images, "--out", out / "new", *OPTIONS),
         "export": ("export", run, "--format", "folders", "--out", out / "sorted"),
         "review": ("review", run, "--workers", "1"),
+        "app": ("app", images),
         "benchmark": ("benchmark", "presets"),
         "check": ("check", images, "--workers", "1"),
         "features": ("features", images, "--out", out / "x.npz", "--backbone", "convnet", "--device", "cpu"),
@@ -45,7 +46,7 @@ def words_of(name: str, trial: Trial) -> Words:
 def test_every_command(trial: Trial, name: str) -> None:
     """Run one command: it works, and attempts no connection."""
     log = trial.folder / "log"
-    before = visit if name == "review" else forbid_everywhere
+    before = visit if name in ("review", "app") else forbid_everywhere
     trial.world.sortal(*words_of(name, trial), before=before, given=(str(log), str(trial.folder))).check(0)
     assert not log.exists(), log.read_text()
 
@@ -81,7 +82,7 @@ def without_weights(log: str, folder: str, offline: bool) -> None:
 
 
 def visit(log: str, folder: str) -> None:
-    """In a child of `review`: look at its page as soon as it is served, then end it."""
+    """In a child of `review` or `app`: look at its page as soon as it is served, then end it."""
     from sortal.web.app.server import Server
 
     forbid_everywhere(log, folder)

@@ -8,10 +8,11 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from sortal.cli import app, benchmark, decisions, discover, images, predict, runs
+from sortal.cli import app, benchmark, decisions, discover, images, predict, runs, start
 from sortal.config import SettingsGroup
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "app": start.start_page,
     "check": images.check,
     "demo": discover.demo,
     "features": images.features,

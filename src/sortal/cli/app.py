@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from cyclopts import App, CycloptsError, Group
 
 from sortal import __version__
-from sortal.cli import benchmark, decisions, discover, images, predict, runs
+from sortal.cli import benchmark, decisions, discover, images, predict, runs, start
 from sortal.cli.mistakes import explain, whole_numbers
 from sortal.cli.options import processes, settings_of_methods, spell, words
 from sortal.errors import NO_SPACE, NO_TEMPORARY, ElsewhereError, InputError, SortalError, no_space, quoted
@@ -25,6 +25,7 @@ from sortal.system.signals import answer_signals
 
 EXAMPLES = """\
 Examples:
+  sortal app                   do all of this in the browser
   sortal discover photos       sort a folder of images, and write a report
   sortal predict RUN new       sort more images with an existing run
   sortal export RUN --format folders --out sorted
@@ -39,7 +40,7 @@ Examples:
 """
 
 FULL_OUTPUT = "Cannot write to standard output: no space left. Free some space, or send the output elsewhere."
-SERVING = ("review",)  # ended by Ctrl-C, as its documentation says
+SERVING = (("review",), ("app",))  # ended by Ctrl-C, as their documentation says
 NARROWEST, WIDEST = 20, 1000  # columns of a terminal that text is laid out for
 # The machine lacks something at the moment: not a bug of the program
 SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
@@ -67,6 +68,7 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_value",
 )
+app.command(start.start_page, name="app", help_epilogue=start.APP_EXAMPLES)
 app.command(discover.discover, help_epilogue=discover.DISCOVER_EXAMPLES)
 app.command(predict.predict, help_epilogue=predict.PREDICT_EXAMPLES)
 app.command(runs.export, help_epilogue=runs.EXPORT_EXAMPLES)
@@ -87,7 +89,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
 
     0 done, 1 failed, 2 bad usage or input, 3 done but files were left out, 130 interrupted.
     """
-    words.set(tuple(sys.argv[1:] if tokens is None else tokens))
+    words.set(tuple(sys.argv[1:] if tokens is None else tokens) or (("app",) if start.is_for_page() else ()))
     command = words.get()[:1]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -210,10 +212,16 @@ def _interrupted(command: tuple[str, ...]) -> int:
 
 @contextmanager
 def _answered(command: tuple[str, ...]) -> Iterator[None]:
-    """Confirm Ctrl-C at once, and end on a second one, which is safe: files are only replaced as a whole."""
+    """Confirm Ctrl-C at once, and end on a second one, which is safe: files are only replaced as a whole.
+
+    Not while the start page runs: it ends the commands that it has started.
+    """
+    if command == ("app",):
+        yield
+        return
 
     def stopping() -> None:
-        if is_first() and command != SERVING:
+        if is_first() and command not in SERVING:
             say("sortal: stopping… (press Ctrl-C again to stop at once)")
 
     def end() -> None:

@@ -4,16 +4,17 @@ Times are those of the keystroke-level model (Card, Moran and Newell 1980) and o
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sortal.images.review_states import ReviewState
 from sortal.reviews import growing
-from sortal.reviews.actions import Create, Merge, Move, Refit
+from sortal.reviews.actions import Create, Merge, Move
+from sortal.reviews.advising import Advisor
 from sortal.reviews.audit import due
 from sortal.reviews.growing import PAGE_IMAGES, SHOWN_FIRST, Ranking
 from sortal.reviews.history import Review
@@ -37,7 +38,8 @@ NAMING = DECIDE + 9 * KEY  # typing a name
 MARKING = POINT + CLICK
 BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
-MERGE_LIKELY, SPLIT_LIKELY = 0.02, 0.5  # probabilities from which a merge, or a split, is proposed
+# Likelihoods from which a merge, or a split, is proposed: above, yes was right more often than no (RESULTS.md).
+MERGE_LIKELY, SPLIT_LIKELY = 0.7, 0.5
 EXAMINED = 60  # categories that are examined for a split: the least sure
 SCREEN = 40  # images of an audit, or of a candidate for a new category
 OFFERED = 20  # pairs that are offered at once, and images one by one
@@ -46,30 +48,6 @@ LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
 QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate", "disputed"]
-
-
-class Advisor(Protocol):
-    """Makes proposals that need clustering or another model."""
-
-    def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
-        """Divide rows into parts; those that are `anchored` stay in the first."""
-        ...
-
-    def refit(self, review: Review) -> Refit:
-        """Cluster again, with the decisions as constraints."""
-        ...
-
-    def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
-        """Suggest names for a category with these typical images, among categories with those."""
-        ...
-
-    @property
-    def words(self) -> Sequence[str]:
-        """Names that the person has given."""
-        ...
-
-
-Advising: TypeAlias = Callable[[Run], Advisor]  # makes the advisor for a run
 
 
 @dataclass(frozen=True, kw_only=True)

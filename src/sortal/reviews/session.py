@@ -15,12 +15,15 @@ from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import filtering, growing, journal
 from sortal.reviews.actions import Action, Refit
+from sortal.reviews.advising import Advisor
 from sortal.reviews.disputes import questions_of
+from sortal.reviews.effects import moves_of
 from sortal.reviews.growing import Ranking
-from sortal.reviews.history import Decision, lower
+from sortal.reviews.history import Decision, Review, lower
 from sortal.reviews.people import Asked, independent, signed
-from sortal.reviews.questions import Advisor, Guide
+from sortal.reviews.questions import Guide
 from sortal.reviews.requests import action_of
+from sortal.reviews.searching import alike
 from sortal.reviews.state import NO_ROWS, ReviewedCategory
 from sortal.reviews.viewable import only_viewable
 from sortal.runs import projection
@@ -34,7 +37,7 @@ from sortal.system.text import readable
 CARD_IMAGES = 8  # images on a card, and beside an image
 MOST_NAMES_COMPARED = 40  # categories that a name is compared for
 MOST_NEAR = 4  # categories of each kind that are most similar to an image
-COMPARED_AT_ONCE = 2**14  # images that are compared at once
+MOST_FOUND = 300  # images of a search that are described, unless more are asked for
 
 
 class StaleError(Exception):
@@ -170,8 +173,9 @@ class Session:
         return {**counts, "files": [self._file(row) for row in rows]}
 
     def words(self) -> dict[str, Any]:
-        """Return the names that the person has given."""
-        return {"words": [] if self.advisor is None else list(self.advisor.words)}
+        """Return the names that the person has given, and whether images can be found by what is seen."""
+        advisor = self.advisor
+        return {"words": [] if advisor is None else list(advisor.words), "sees": advisor is not None and advisor.sees}
 
     def queue(self, by: str = "") -> dict[str, Any]:
         """Return what to ask next; questions that settle the most images per second come first.
@@ -208,6 +212,7 @@ class Session:
                 "open": len(ranking.rows),
                 "seen": len(seen),
                 "unseen": len(unseen),
+                "skipped": len(growing.outcome(ranking, answers + growing.ALL_RIGHT, [])[1]) - len(unseen),
             }
 
     def _ranking(self, number: int) -> Ranking:
@@ -239,18 +244,11 @@ class Session:
             proposal = self.advisor.refit(review)
             with self._lock:
                 self._proposal = version, proposal
-        target, moves = dict(zip(proposal.images, proposal.to, strict=True)), dict[tuple[int, int], list[int]]()
-        for row, content in enumerate(self.run.assignments.contents):
-            if content in target and int(review.category[row]) != target[content]:
-                moves.setdefault((int(review.category[row]), target[content]), []).append(row)
         new = [each for each in proposal.categories if each not in review.categories]
         return {
             "version": version,
             "k": [len({*review.category.tolist()} - {NOWHERE}), len(proposal.categories)],
-            "moves": [
-                {"from": start, "to": end, "rows": moved[:CARD_IMAGES], "images": len(moved)}
-                for (start, end), moved in sorted(moves.items(), key=lambda item: -len(item[1]))
-            ],
+            "moves": moves_of(review, proposal, CARD_IMAGES),
             "new": [{"id": each, "name": name} for each, name in zip(new, proposal.names, strict=True)],
         }
 
@@ -308,16 +306,18 @@ class Session:
 
     def near(self, row: int) -> dict[str, Any]:
         """Return the categories and the images that are most similar to an image, the most similar first."""
-        x = self.run.features
-        squared = [
-            ((each - x[row]) ** 2).sum(axis=1)
-            for each in np.split(x, range(COMPARED_AT_ONCE, len(x), COMPARED_AT_ONCE))
-        ]
-        nearest = np.argsort(np.concatenate(squared), kind="stable")
+        nearest = alike(self.run.features, row)[:CARD_IMAGES]
         with self._lock:
-            point = np.asarray(x[[row]], dtype=np.float64)
+            point = np.asarray(self.run.features[[row]], dtype=np.float64)
             found = {KNOWN: self._nearest("known", point)[0], NEW: self._nearest("new", point)[0]}
-            return {"version": self.version, **found, **self._rows(nearest[nearest != row][:CARD_IMAGES])}
+            return {"version": self.version, **found, **self._rows(nearest)}
+
+    def found(self, search: Callable[[Review], tuple[Ints, dict[str, Any]]], most: int) -> dict[str, Any]:
+        """Describe the first of the images that a search finds, at most so many, and what else it says."""
+        with self._lock:
+            rows, said = search(self._review)
+            page = {**self._rows(rows[: max(most, MOST_FOUND)]), "total": len(rows), "limit": MOST_FOUND}
+            return {"version": self.version, **page, **said}
 
     def map(self) -> dict[str, Any]:
         """Return where images are on the map, a sample of them if there are many, and their state."""

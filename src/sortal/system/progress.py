@@ -1,5 +1,6 @@
 """Where work runs, and how it reports."""
 
+import json
 import logging
 import os
 import sys
@@ -16,6 +17,7 @@ from sortal.system.text import duration, plain, shorten
 OnEpoch: TypeAlias = Callable[[int, Any, Mapping[str, float]], None]  # (epoch, images, figures); see `Runtime`
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
 
+WATCHED_BY_PROGRAM = "SORTAL_WATCHED"  # in the environment of a command whose progress a program reads
 LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
 REDRAW_EVERY = 0.2  # seconds between two states of a line in a notebook
 LONGEST_MESSAGE = 4000  # characters of a message
@@ -73,8 +75,9 @@ def is_first() -> bool:
 def shown(runtime: Runtime, first: str = "Starting", *, wanted: bool = True) -> Iterator[Runtime]:
     """Yield a runtime that shows progress and notes on standard error, unless they already go elsewhere.
 
-    A terminal gets a bar with the time left, a notebook one line that is redrawn, and anything else a line every half
-    minute. Of several processes, only the first shows progress. With `wanted` false, nothing is shown.
+    A terminal gets a bar with the time left, a notebook one line that is redrawn, a program that watches JSON lines,
+    and anything else a line every half minute. Of several processes, only the first shows progress. With `wanted`
+    false, nothing is shown.
     """
     if not wanted:
         yield runtime
@@ -85,6 +88,8 @@ def shown(runtime: Runtime, first: str = "Starting", *, wanted: bool = True) -> 
         yield runtime
         return
     show = _bar if sys.stderr.isatty() else _line if _in_notebook() else _lines
+    if WATCHED_BY_PROGRAM in os.environ:
+        show = _records
     with show(first) as progress:
         yield replace(runtime, progress=progress)
 
@@ -117,11 +122,15 @@ class _Task:
             self.what, self.first, self.since = what, done, monotonic()
         self.done, self.total = done, total
 
+    def left(self) -> float | None:
+        """Return the seconds that are left, if that can be told."""
+        steps = self.done - self.first
+        return (self.total - self.done) * (monotonic() - self.since) / steps if self.total and steps > 0 else None
+
     def __str__(self) -> str:
         if not self.total:
             return f"{self.what}, for {duration(monotonic() - self.since)}"
-        steps = self.done - self.first
-        left = (self.total - self.done) * (monotonic() - self.since) / steps if steps > 0 else None
+        left = self.left()
         return f"{self.what}: {self.done:,} of {self.total:,}" + (f", {duration(left)} left" if left else "")
 
 
@@ -178,6 +187,23 @@ def _lines(first: str) -> Iterator[Progress]:
         yield task.report
     finally:
         ended.set()
+
+
+@contextmanager
+def _records(first: str) -> Iterator[Progress]:
+    """Write JSON lines, for a program that watches: the task, how much of it is done, and the seconds left."""
+    task, written = _Task(""), 0.0
+
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal written
+        is_new = what != task.what
+        task.report(what, done, total)
+        if is_new or monotonic() - written >= REDRAW_EVERY:
+            written = monotonic()
+            _write(json.dumps({"task": what, "done": done, "total": total, "left": task.left()}) + "\n")
+
+    show(first, 0, 0)
+    yield show
 
 
 def _in_notebook() -> bool:

@@ -3,10 +3,13 @@
 import os
 import select
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from sortal.system.progress import WATCHED_BY_PROGRAM
 
 KEYS_EVERY = 0.2  # seconds between two looks at the keyboard, where a program cannot wait for a key
 
@@ -15,7 +18,8 @@ KEYS_EVERY = 0.2  # seconds between two looks at the keyboard, where a program c
 def on_enter(act: Callable[[], None]) -> Iterator[bool]:
     """Call `act`, in another thread, whenever Enter is pressed while the enclosed code runs; yield whether that works.
 
-    It works if standard input is a terminal. In the background nothing is read, as that would stop the process.
+    It works if standard input is a terminal, or a pipe from a program that watches. In the background nothing is read,
+    as that would stop the process.
     """
     if not _has_terminal():
         yield False
@@ -36,7 +40,9 @@ def on_enter(act: Callable[[], None]) -> Iterator[bool]:
 
 def _has_terminal() -> bool:
     try:
-        return sys.stdin is not None and sys.stdin.isatty() and os.isatty(sys.stdin.fileno())
+        if sys.stdin is None or WATCHED_BY_PROGRAM in os.environ:
+            return sys.stdin is not None and stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode)
+        return sys.stdin.isatty() and os.isatty(sys.stdin.fileno())
     except (OSError, ValueError):  # it is closed, or none of the system's
         return False
 

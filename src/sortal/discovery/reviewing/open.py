@@ -76,7 +76,7 @@ def _tell(text: str) -> None:
     sys.stderr.flush()
 
 
-def serve(server: Server, *, browser: bool, say: Callable[[str], None]) -> None:
+def serve(server: Server, *, browser: bool, say: Callable[[str], None], what: str = "review") -> None:
     """Print the link to a review, and a new one whenever Enter is pressed; serve the review until Ctrl-C.
 
     Of several people, each has a link; it is for others, so no browser opens it.
@@ -84,14 +84,14 @@ def serve(server: Server, *, browser: bool, say: Callable[[str], None]) -> None:
 
     def links() -> str:
         if server.people:
-            return "\n".join(f"Review by {person}: {server.link(person)}" for person in server.people)
-        return f"Review: {server.link()}"
+            return "\n".join(f"{what.capitalize()} by {person}: {server.link(person)}" for person in server.people)
+        return f"{what.capitalize()}: {server.link()}"
 
     with on_enter(lambda: say(links())) as listening:
         first = links()
         say(first)
         others = "other links" if server.people else "another link"
-        say(f"Enter prints {others}, Ctrl-C ends the review." if listening else "Ctrl-C ends the review.")
+        say(f"{f'Enter prints {others}, ' if listening else ''}Ctrl-C ends the {what}.")
         server.run(browser=first.partition(" ")[2] if browser and not server.people else "")
 
 

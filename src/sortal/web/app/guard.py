@@ -32,7 +32,7 @@ ANSWER_HEADERS = {
 }
 ENTER = "/api/enter"
 PUBLIC = re.compile(r"/|/favicon\.ico|/static/[a-z]+/[^/]+")  # what needs no key: the bare page
-SPENT = "This link has been used, or a newer one has replaced it. Press Enter where sortal review runs to get another."
+SPENT = "This link has been used, or a newer one has replaced it. Press Enter in the terminal to get another."
 
 
 class Guard:
@@ -95,7 +95,7 @@ class Guard:
         request.state.person = person
         if path == ENTER or PUBLIC.fullmatch(path) or person is not None:
             return None
-        return _refusal("Open the link that sortal review printed.")
+        return _refusal("Open the link that Sortal printed in the terminal.")
 
     async def _enter(self, request: Request) -> Response:
         """Exchange the token of a link for the key. Failed attempts do not invalidate the link."""

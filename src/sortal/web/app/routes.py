@@ -25,6 +25,7 @@ from sortal.images.store.pixel_store import fit
 from sortal.reviews import filtering, growing
 from sortal.reviews.actions import LONGEST_CATEGORY_NAME
 from sortal.reviews.people import LONGEST_ASKED
+from sortal.reviews.searching import LONGEST_SEARCH, alike, find
 from sortal.reviews.session import Session, StaleError
 from sortal.reviews.viewable import LostError
 from sortal.runs.run import NOWHERE
@@ -34,7 +35,8 @@ from sortal.system.open_folder import ReplacedError
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
 MOST_DESCRIBED = 1000  # images that one request describes
 MOST_ANSWERS = 200  # letters
-THUMB_SIDE, LARGE_SIDE = 176, 1024  # pixels of the longer side
+MOST_SEARCHED = 20_000  # images that a search describes
+THUMB_SIDE, LARGE_SIDE = 256, 1024  # pixels of the longer side
 STATIC_FILE = re.compile(r"[a-z]+/[a-z_]+(\.[a-z]+)")  # a page, style or script: its folder and name
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
@@ -66,30 +68,36 @@ def application(session: Session) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/", lambda _: _static("review/review.html")),
+            Route("/", lambda _: static_file("review/review.html")),
             Route("/favicon.ico", lambda _: Response(status_code=204)),
-            Route("/static/{name:path}", lambda request: _static(request.path_params["name"])),
+            Route("/static/{name:path}", lambda request: static_file(request.path_params["name"])),
             *(Route(path, partial(_answer, session, read)) for path, read in READS.items()),
             Route("/thumb/{row:int}", partial(_picture, session, THUMB_SIDE)),
             Route("/image/{row:int}", partial(_picture, session, LARGE_SIDE)),
             Route("/api/decide", partial(_decide, session), methods=["POST"]),
         ],
         exception_handlers={
-            HTTPException: lambda _, error: _refusal(error.status_code, error.detail),
+            **ERROR_ANSWERS,
             StaleError: stale,
-            LostError: lambda _, error: _refusal(410, str(error)),
-            **dict.fromkeys((InputError, NoSpaceError), lambda _, error: _refusal(400, str(error))),
-            **dict.fromkeys((ReplacedError, OSError, ImportError), lambda _, error: _refusal(503, str(error))),
-            MemoryError: lambda _, error: _refusal(503, "There is not enough memory."),
+            LostError: lambda _, error: refusal(410, str(error)),
         },
     )
 
 
-def _refusal(code: int, message: str) -> Response:
+def refusal(code: int, message: str) -> Response:
     return AsciiResponse({"message": message}, code)
 
 
-def _static(name: str) -> Response:
+ERROR_ANSWERS: dict[Any, Any] = {  # by the type of the error
+    HTTPException: lambda _, error: refusal(error.status_code, error.detail),
+    **dict.fromkeys((InputError, NoSpaceError), lambda _, error: refusal(400, str(error))),
+    **dict.fromkeys((ReplacedError, OSError, ImportError), lambda _, error: refusal(503, str(error))),
+    MemoryError: lambda _, error: refusal(503, "There is not enough memory."),
+}
+
+
+def static_file(name: str) -> Response:
+    """Return a page, style or script of the package."""
     place = files("sortal.web").joinpath("static", name)
     if not (match := STATIC_FILE.fullmatch(name)) or match[1] not in MEDIA_TYPES or not place.is_file():
         raise HTTPException(404)
@@ -185,6 +193,42 @@ def _near(session: Session, request: Request) -> Any:
     return session.near(row) if row < len(session.run.assignments) else None
 
 
+def _most(request: Request) -> int:
+    """Return how many images an answer is to describe."""
+    most = request.query_params.get("most", "0")
+    if not (most.isascii() and most.isdecimal() and int(most[:9]) <= MOST_SEARCHED and len(most) < 9):
+        raise HTTPException(400, f"most must be a number up to {MOST_SEARCHED}.")
+    return int(most)
+
+
+def _text(request: Request) -> str:
+    text = request.query_params.get("text", "").strip()
+    if not 0 < len(text) <= LONGEST_SEARCH:
+        raise HTTPException(400, f"text must have 1 to {LONGEST_SEARCH} characters.")
+    return text
+
+
+def _search(session: Session, request: Request) -> Any:
+    text = _text(request)
+    return session.found(lambda review: find(review, text), _most(request))
+
+
+def _like(session: Session, request: Request) -> Any:
+    row = request.path_params["row"]
+    if row >= len(session.run.assignments):
+        return None
+    rows = alike(session.run.features, row)
+    return session.found(lambda _: (rows, {}), _most(request))
+
+
+def _seen(session: Session, request: Request) -> Any:
+    if session.advisor is None or not session.advisor.sees:
+        raise InputError("Finding what is seen needs an image-text model: sortal review --text-model.")
+    rows = session.advisor.seen(_text(request))
+    looked = {"looked": [len(rows), len(session.run.assignments)]}
+    return session.found(lambda _: (rows, looked), _most(request))
+
+
 READS: dict[str, Read] = {
     "/api/overview": lambda session, request: session.overview(request.state.person) | CONSTANTS,
     "/api/version": lambda session, request: _asked(session, request),
@@ -198,6 +242,9 @@ READS: dict[str, Read] = {
     "/api/refit": lambda session, _: session.refit(),
     "/api/images": _images,
     "/api/near/{row:int}": _near,
+    "/api/search": _search,
+    "/api/like/{row:int}": _like,
+    "/api/seen": _seen,
     "/api/map": lambda session, _: session.map(),
     "/api/colours/{number:int}": _colours,
 }
@@ -231,7 +278,7 @@ def _picture(session: Session, side: int, request: Request) -> Response:
 
 async def _decide(session: Session, request: Request) -> Response:
     _check(session)
-    body = await _json_body(request)
+    body = await json_body(request)
     seen, action = body.get("seen"), body.get("action")
     if type(seen) is not int or not isinstance(action, dict):
         raise HTTPException(400, "This is not a decision: seen must be a number and action an object.")
@@ -243,18 +290,19 @@ async def _decide(session: Session, request: Request) -> Response:
         raise HTTPException(400, f"This is not a decision: {error}.") from error
 
 
-async def _json_body(request: Request) -> dict[str, Any]:
+async def json_body(request: Request) -> dict[str, Any]:
+    """Return the JSON object that a request has as its body."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise HTTPException(415, "A decision must be JSON.")
+        raise HTTPException(415, "A request must be JSON.")
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > LARGEST_BODY:
-            raise HTTPException(413, "The decision is too large.")
+            raise HTTPException(413, "The request is too large.")
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        raise HTTPException(400, "A decision must be JSON.") from None
+        raise HTTPException(400, "A request must be JSON.") from None
     if not isinstance(value, dict):
-        raise HTTPException(400, "A decision must be a JSON object.")
+        raise HTTPException(400, "A request must be a JSON object.")
     return value

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from sortal.errors import InputError
 from sortal.reviews.session import Session
@@ -33,11 +34,14 @@ BROWSER_AFTER = 0.3  # seconds, until the server answers
 
 
 class Server:
-    """The web server of one review. As a context manager, it stops at the end and releases what it holds."""
+    """The web server of a review, or of another application.
+
+    As a context manager, it stops at the end and releases what it holds.
+    """
 
     def __init__(
         self,
-        session: Session,
+        served: Session | ASGIApp,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -50,12 +54,13 @@ class Server:
             tls = {"ssl_certfile": certificate, "ssl_keyfile": certificate_key}
         elif certificate_key is not None:
             raise InputError("A key needs its certificate.")
-        self._held, self.people = ExitStack(), session.people
+        self._held, self.people = ExitStack(), served.people if isinstance(served, Session) else ()
         self._socket = listen(host, port)
         self.port = self._socket.getsockname()[1]
         self._address, hosts = place_of(self._socket, host, tls=bool(tls))
         self._doorway: Doorway | None = None
-        self._guard = Guard(application(session), hosts, self._close_doorway, self.people)
+        app = application(served) if isinstance(served, Session) else served
+        self._guard = Guard(app, hosts, self._close_doorway, self.people)
         self._server = uvicorn.Server(uvicorn.Config(self._guard, **UVICORN_SETTINGS, **tls))
 
     def link(self, person: str = "") -> str:

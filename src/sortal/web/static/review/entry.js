@@ -73,13 +73,13 @@ export const isLocked = () => locked;
 
 const USED = {
   title: "This link has been used",
-  why: "A link to a review works only once, and only the latest link works.",
+  why: "A link works only once, and only the latest link works.",
   another: "another",
-  warning: "If it was not you who used the link, end the review with Ctrl-C: someone else can see and change it.",
+  warning: "If it was not you who used the link, press Ctrl-C there: someone else can see and change what you can.",
 };
 const MISSING = {
   title: "This page needs a link",
-  why: "A review is opened by the link that sortal review prints, and this tab has not followed one.",
+  why: "It is opened by a link that is printed in the terminal, and this tab has not followed one.",
   another: "one",
   warning: "",
 };
@@ -95,7 +95,7 @@ function lock(used) {
   for (const each of document.querySelectorAll(".progress, .tools")) each.hidden = true;
   const { title, why, another, warning } = used ? USED : MISSING;
   const enterKey = make("kbd", { textContent: "Enter" });
-  const command = make("code", { textContent: "sortal review" });
+  const command = make("code", { textContent: document.body.dataset.command });
   byId("view").replaceChildren(
     make(
       "section",

@@ -8,6 +8,9 @@ export const KEYS = {
     overview: ["h", "overview"],
     next: ["q", "next question"],
     map: ["v", "map"],
+    search: ["/", "search"],
+    larger: ["+", "larger pictures"],
+    smaller: ["-", "smaller pictures"],
   },
   overview: {
     down: ["j", "next line"],
@@ -34,6 +37,7 @@ export const KEYS = {
     chooseInView: ["e", "choose all in view"],
     chooseAll: ["Ctrl-A, Escape", "choose all, none"],
     look: ["Enter, double click", "look at an image"],
+    like: ["l", "more like this"],
   },
   pair: {
     move: ["m", "move the chosen to the other side"],
@@ -48,6 +52,7 @@ export const KEYS = {
     move: ["m", "move them"],
     bin: ["x", "belong to no category: into the bin"],
     split: ["s", "split them off their category"],
+    like: ["l", "more like this"],
     lasso: ["drag", "draw a lasso"],
     pan: ["Alt-drag, arrows", "pan"],
     zoom: ["wheel, + −", "zoom"],
@@ -59,7 +64,17 @@ export const KEYS = {
     move: ["m", "move"],
     reject: ["w", "wrong here"],
     bin: ["x", "into the bin, or back out of it"],
+    like: ["l", "more like this"],
     back: ["Escape", "back to its category"],
+  },
+  search: {
+    confirm: ["c", "confirm the chosen"],
+    move: ["m", "move the chosen"],
+    bin: ["x", "belong to no category: into the bin"],
+    split: ["s", "split the chosen off their category"],
+    chooseInView: ["e", "choose all in view"],
+    like: ["l", "more like this"],
+    back: ["Escape", "back"],
   },
   bin: {
     putBack: ["x", "put the chosen back, to the most similar category"],
@@ -101,8 +116,9 @@ export const KEYS = {
   },
   candidate: {
     yes: ["y", "a new class: name it"],
-    no: ["n", "no: they are of the similar category"],
-    move: ["m", "move them to another"],
+    no: ["n", "no: of the similar category"],
+    move: ["m", "of another category"],
+    bin: ["x", "of none: into the bin"],
   },
   single: { move: ["m", "another"], bin: ["x", "none: into the bin"] },
   label: {

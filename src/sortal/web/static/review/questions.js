@@ -6,10 +6,11 @@ import { disputed } from "/static/review/disputes.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
-import { consequence, howLikely, sureness } from "/static/review/phrases.js";
+import { consequence, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
 import { asking, Growth, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
+import { stacked, unstacked } from "/static/review/stacks.js";
 import {
   asked as told, categoryOf, decide, describe, get, getAsking, goTo, state, toast,
 } from "/static/review/state.js";
@@ -22,18 +23,18 @@ const later = new Set(); // keys of questions that were put off
 const answered = new Map(); // keys of questions by those of the decisions that answered them
 
 /** Say in words what a question is about, and why. */
-export function inWords({ kind, categories, images, likely, by }) {
+export function inWords({ kind, categories, images, by }) {
   const [first, second] = categories.map((id) => shown(categoryOf(id)));
   const [title, why] = {
     grow: [["Confirm ", first], `${counted(images, "image")} open`],
-    merge: [["Are ", first, " and ", second, " the same?"], `${howLikely(likely)} one class`],
-    split: [["Is ", first, " two classes?"], `${howLikely(likely)} mixed`],
+    merge: [["Are ", first, " and ", second, " the same?"], "they look alike"],
+    split: [["Is ", first, " two classes?"], "it looks mixed"],
     audit: [["Check a sample of what was accepted unseen"], counted(images, "image")],
     page: [["Look at doubtful images of ", first], counted(images, "image")],
     image: [["Sort doubtful images one by one"], counted(images, "image")],
     label: [["Check labels that look wrong"], counted(images, "image")],
     other: [["Look at images that fit nowhere"], counted(images, "image")],
-    candidate: [["Something new? Images like ", first], counted(images, "image")],
+    candidate: [[counted(images, "image"), " look like something new, near ", first], "added later"],
     disputed: [["Settle a disagreement"], by.map((name) => name || "someone").join(" and ")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
@@ -111,14 +112,18 @@ export async function questions(view, start = 0) {
   return made;
 }
 
-/** Make a grid for each group of rows, in which those are chosen that are not of the category with this id. */
-const choosing = (groups, ids, changed) =>
+/**
+ * Make a grid for each group of rows, in which those are chosen that are not of the category with this id.
+ * Images of one stack are chosen together.
+ */
+const choosing = (groups, ids, changed, options = {}) =>
   Promise.all(
     groups.map(async (rows, at) => {
-      return new Grid(await describe(rows), { changed, word: `not ${categoryOf(ids[at]).name}` });
+      const word = `not ${categoryOf(ids[at]).name}`;
+      return new Grid(stacked(await describe(rows)), { changed, word, ...options });
     }),
   );
-const chosenIn = (grids) => grids.flatMap((grid) => [...grid.chosen]);
+const chosenIn = (grids) => grids.flatMap((grid) => unstacked(grid.data, [...grid.chosen]));
 const closeAll = (grids) => () => grids.forEach((grid) => grid.close());
 
 /** Put the chosen into the bin; the question is asked again without them. */
@@ -213,14 +218,13 @@ async function grow(body, item, at, next) {
 }
 
 /** Say which page is shown, and what follows from the answers. */
-function growthFacts({ number, pages, open, seen, unseen }, answers) {
+function growthFacts({ number, pages, open, seen, unseen, skipped }, answers) {
   const place = `Page ${thousands(number + 1)} of ${thousands(pages)}`;
   return [
     `${place}, from the surest to the least sure, of ${counted(open, "open image")}.`,
-    answers
-      ? ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`
-      : " If these are right, so are those before them, which are accepted unseen.",
-  ];
+    answers && ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`,
+    skipped > 0 && ` If these are right, ${thousands(skipped)} ${answers ? "more" : "before"} are accepted unseen.`,
+  ].filter(Boolean);
 }
 
 async function merge(body, item, at) {
@@ -231,7 +235,7 @@ async function merge(body, item, at) {
     return [make("span", {}, shown(categoryOf(id)), size, " · ", open), item.rows[side]];
   });
   const [more, fewer] = categories.map((id) => shown(categoryOf(id)));
-  const why = [`They look alike: ${howLikely(item.likely)} one class. If so, `, fewer, " becomes part of ", more, "."];
+  const why = ["They look alike. If they are one class, ", fewer, " becomes part of ", more, "."];
   const close = await showBeside(body, ["Are these the same class?"], why, groups);
   const keys = bind("merge", {
     yes: () => decide({ do: "merge", categories }, at.version),
@@ -244,7 +248,7 @@ async function merge(body, item, at) {
 async function split(body, item, at, next) {
   const [id] = item.categories;
   const { parts, version } = await get(`/api/parts/${id}?parts=2`);
-  const why = [`It looks mixed: ${howLikely(item.likely)} two classes. The most typical images of its two parts:`];
+  const why = ["It looks mixed. These are the most typical images of its two parts:"];
   const groups = item.rows.map((rows, part) => [`Part ${part + 1}`, rows]);
   const close = await showBeside(body, ["Is ", shown(categoryOf(id)), " two classes?"], why, groups);
   const keys = bind("split", {
@@ -265,7 +269,8 @@ async function audit(body, item, at) {
   const { category } = await describe(rows);
   const ids = [...new Set(category)];
   const tell = () => relabel(body, keys);
-  const grids = await choosing(ids.map((id) => rows.filter((_, index) => category[index] === id)), ids, tell);
+  const groups = ids.map((id) => rows.filter((_, index) => category[index] === id));
+  const grids = await choosing(groups, ids, tell, { ofGroups: true });
   body.replaceChildren(
     headline(
       ["Are these right?"],

@@ -31,7 +31,7 @@ export const describe = (rows) => get(`/api/images?rows=${rows.join(",")}`);
 
 export async function refresh() {
   Object.assign(state, await get("/api/overview"));
-  state.words ??= (await get("/api/words")).words; // once
+  if (!state.words) Object.assign(state, await get("/api/words")); // once
   for (const listener of listeners) await listener();
 }
 

@@ -1,0 +1,179 @@
+"""The routes of the start page: what it can request, which commands it can start, and how the server answers."""
+
+import threading
+import webbrowser
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields
+from typing import Any, TypeAlias
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sortal.config import AUTO, CONVNET, Discovery
+from sortal.errors import InputError
+from sortal.exchange.export import EXPORT_FORMATS
+from sortal.reviews.loading import load_run
+from sortal.runs.run import DECISIONS, REPORT
+from sortal.web.app.routes import ERROR_ANSWERS, AsciiResponse, json_body, static_file
+from sortal.web.start.children import Children
+from sortal.web.start.home import Home
+
+SAMPLE_FOLDER = "digits"
+CHOSEN_SETTINGS = ("k", "granularity", "backbone", "epochs")  # that the page offers
+CHOSEN_BACKBONES = (AUTO, CONVNET)
+RequestBody: TypeAlias = Mapping[str, Any]
+
+
+def start_application(home: Home, children: Children, *, shows: bool) -> Starlette:
+    """Return the application without its guard. With `shows`, reports are opened in the browser of this computer."""
+
+    def read(answer: Callable[[Request], Any]) -> Callable[[Request], Response]:
+        return lambda request: AsciiResponse(answer(request))
+
+    def write(act: Callable[[RequestBody], Any]) -> Any:
+        async def respond(request: Request) -> Response:
+            return AsciiResponse(await run_in_threadpool(act, await json_body(request)))
+
+        return respond
+
+    def started(asked: RequestBody) -> Any:
+        kind, at = _text(asked, "kind"), _text(asked, "at")
+        if kind not in COMMAND_WORDS:
+            raise InputError(f"kind must be one of {', '.join(COMMAND_WORDS)}.")
+        return children.start(kind, asked, COMMAND_WORDS[kind](home, at, asked)).to_json()
+
+    def stopped(asked: RequestBody) -> Any:
+        child = children.get(asked.get("number"))
+        child.stop()
+        return child.to_json()
+
+    def resumed(asked: RequestBody) -> Any:
+        child = children.get(asked.get("number"))
+        return children.start(child.kind, child.asked, child.words).to_json()
+
+    reads = {
+        "/api/version": lambda _: {"version": 0},
+        "/api/commands": lambda _: {"commands": [child.to_json() for child in children]},
+        "/api/answer/{number:int}": lambda request: children.get(request.path_params["number"]).answer(),
+        "/api/listing": lambda request: home.listing(request.query_params.get("at", "")),
+        "/api/run": lambda request: _run(home, request.query_params.get("at", "")),
+    }
+    writes = {
+        "/api/start": started,
+        "/api/stop": stopped,
+        "/api/again": resumed,
+        "/api/link": lambda asked: {"link": children.get(asked.get("number")).link()},
+        "/api/show": lambda asked: {"shown": shows and _show(home, _text(asked, "at"))},
+    }
+    return Starlette(
+        routes=[
+            Route("/", lambda _: static_file("start/start.html")),
+            Route("/favicon.ico", lambda _: Response(status_code=204)),
+            Route("/static/{name:path}", lambda request: static_file(request.path_params["name"])),
+            *(Route(path, read(answer)) for path, answer in reads.items()),
+            *(Route(path, write(act), methods=["POST"]) for path, act in writes.items()),
+        ],
+        exception_handlers=ERROR_ANSWERS,
+    )
+
+
+def _text(asked: RequestBody, name: str) -> str:
+    value = asked.get(name, "")
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be text.")
+    return value
+
+
+def _labels(home: Home, asked: RequestBody) -> list[str]:
+    """Return the options for labels: from folders, from a table, or none."""
+    labels = _text(asked, "labels")
+    unknown = ["--placeholders", "unlabelled"]
+    if labels == "none":
+        return ["--folders", "ignore"]
+    if labels == "table":
+        return ["--labels", str(home.table(_text(asked, "table"))), "--unlisted", "unlabelled", *unknown]
+    return unknown
+
+
+def _settings(asked: RequestBody) -> list[str]:
+    """Return the options for settings, which are checked as those of a command line are."""
+    given = asked.get("settings", {})
+    if not isinstance(given, dict) or not {*given} <= {*CHOSEN_SETTINGS}:
+        raise InputError(f"settings must be some of {', '.join(CHOSEN_SETTINGS)}.")
+    if given.get("backbone", AUTO) not in CHOSEN_BACKBONES:
+        raise InputError(f"backbone must be one of {', '.join(CHOSEN_BACKBONES)} here.")
+    chosen = asdict(Discovery(**given))
+    return [word for field in fields(Discovery) if field.name in given for word in _option(field.name, chosen)]
+
+
+def _option(name: str, values: RequestBody) -> tuple[str, str]:
+    return f"--{name.replace('_', '-')}", str(values[name])
+
+
+def _check(home: Home, at: str, asked: RequestBody) -> list[str]:
+    return ["check", str(home.path(at)), *_labels(home, asked), "--json"]
+
+
+def _sort(home: Home, at: str, asked: RequestBody) -> list[str]:
+    run = home.new(at, _text(asked, "run"))
+    # The page has told what it will take, so that training again needs no further question.
+    options = [*_labels(home, asked), "--out", str(run), *_settings(asked)]
+    return ["discover", str(home.path(at)), *options, "--json", "--yes"]
+
+
+def _forecast(home: Home, at: str, asked: RequestBody) -> list[str]:
+    return [*_sort(home, at, asked), "--dry-run"]
+
+
+def _export(home: Home, at: str, asked: RequestBody) -> list[str]:
+    format = _text(asked, "format")
+    if format not in EXPORT_FORMATS:
+        raise InputError(f"format must be one of {', '.join(EXPORT_FORMATS)}.")
+    return ["export", str(home.path(at)), "--format", format, "--out", str(home.new(at, _text(asked, "name")))]
+
+
+COMMAND_WORDS: dict[str, Callable[[Home, str, RequestBody], list[str]]] = {
+    "check": _check,
+    "forecast": _forecast,
+    "sort": _sort,
+    "sample": lambda home, at, _: ["sample", "digits", str(home.path(at) / SAMPLE_FOLDER)],
+    "review": lambda home, at, _: ["review", str(home.path(at)), "--no-browser"],
+    "report": lambda home, at, _: ["report", str(home.path(at))],
+    "export": _export,
+}
+
+
+def _run(home: Home, at: str) -> Any:
+    """Describe a run: how many images it has, and of which categories."""
+    run = load_run(home.path(at))
+    kept = ("name", "kind", "size", "labelled", "unsure")
+    return {
+        "folder": str(run.folder),
+        "report": str(run.report),
+        "reviewed": (run.folder / DECISIONS).exists(),
+        "images": len(run.assignments),
+        "status": run.counts(),
+        "k": run.k.k,
+        "categories": [{name: getattr(each, name) for name in kept} for each in run.categories],
+        "unreadable": len(run.quarantine),
+        "notes": list(run.facts.notes),
+        "formats": {name: each.extension for name, each in EXPORT_FORMATS.items()},
+    }
+
+
+def _show(home: Home, at: str) -> bool:
+    """Open the report of a run in the browser; as a file, whose links to images beside it work."""
+    report = home.path(at) / REPORT
+    if not report.is_file() or report.is_symlink():
+        raise InputError("The run has no report. Draw it again.")
+
+    def show() -> None:
+        with suppress(OSError, ValueError, webbrowser.Error):
+            webbrowser.open(report.as_uri())
+
+    threading.Thread(target=show, daemon=True).start()  # webbrowser waits until some browsers exit
+    return True

@@ -1,0 +1,118 @@
+// A run: what was found, its report and review, and exports.
+
+import { get, toast } from "/static/review/state.js";
+import { button, isolated, make } from "/static/shared/dom.js";
+import { counted, thousands } from "/static/shared/text.js";
+import {
+  answerOf, ask, errorOf, isRunning, keyOf, latest, look, progressOf, redraw, small, start,
+} from "/static/start/commands.js";
+import { nameOf } from "/static/start/places.js";
+
+const FORMATS = {
+  folders: "Folders, one for each category",
+  csv: "A table for spreadsheets (CSV)",
+  coco: "COCO",
+  imagefolder: "Image folder of Hugging Face",
+  fiftyone: "FiftyOne",
+  labelstudio: "Label Studio",
+  parquet: "A table (Parquet)",
+  embeddings: "Features (Parquet)",
+};
+
+function table(run) {
+  const rows = run.categories.map(({ name, kind, size, unsure }) => make("tr", {}, make("td", {}, isolated(name)),
+    make("td", {}, make("span", { className: `badge ${kind}`, textContent: kind })),
+    make("td", { textContent: thousands(size) }), make("td", { textContent: unsure ? thousands(unsure) : "" })));
+  const head = ["Category", "", "Images", "Unsure"].map((textContent) => make("th", { textContent, scope: "col" }));
+  return make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
+}
+
+export async function finishedPage(view, at) {
+  const run = await get(`/api/run?at=${encodeURIComponent(at)}`);
+  const name = nameOf(at);
+  const mine = (asked) => asked.at === at;
+  let opening = null; // the review that opens as soon as it is ready
+
+  const showReport = async () => {
+    const answer = await ask("/api/show", { at });
+    if (answer && !answer.shown) toast(`The report is ${run.report}. Open it in a browser.`);
+    else if (answer) toast("The report opens in another tab.");
+  };
+  const openReview = async () => {
+    const found = latest("review", mine);
+    const command = found && isRunning(found) ? found : await start({ kind: "review", at });
+    opening = command && command.number;
+    await look();
+  };
+  const follow = async (command) => {
+    opening = null;
+    const found = await ask("/api/link", { number: command.number });
+    if (!found) return;
+    window.open(found.link, "_blank", "noopener"); // which a browser may block
+    const here = make("a", { href: found.link, target: "_blank", rel: "noopener", textContent: "Open it here" });
+    link.replaceChildren(here, " if no tab has opened.");
+  };
+
+  function reviewing(command) {
+    if (!command || !isRunning(command)) return reporting(command);
+    if (!command.has_link) return progressOf(command);
+    const end = () => ask("/api/stop", { number: command.number }).then(() => link.replaceChildren()).then(look);
+    return make("p", { className: "line" }, "The review is open.", button("End it", end));
+  }
+  const reporting = (command) => command &&
+    (isRunning(command) ? progressOf(command) : command.state === "failed" && errorOf(command));
+  async function exporting(command) {
+    if (command?.state !== "done") return [reporting(command)];
+    return (await answerOf(command)).trim().split("\n").map((text) => make("p", {}, isolated(text)));
+  }
+
+  const link = make("p", { className: "small" });
+  const working = make("div");
+  const format = make("select", { ariaLabel: "Format" }, ...Object.keys(FORMATS).filter((each) => each in run.formats)
+    .map((value) => make("option", { value, textContent: FORMATS[value] })));
+  const out = make("input", { type: "text", maxLength: 200, spellcheck: false, ariaLabel: "Name" });
+  const suggest = () => {
+    const extension = run.formats[format.value];
+    out.value = `${name}${extension === `.${format.value}` ? "" : `-${format.value}`}${extension}`;
+  };
+  suggest();
+  format.addEventListener("change", suggest);
+  const exported = make("div", { role: "status" });
+  const exportNow = () => start({ kind: "export", at, format: format.value, name: out.value });
+
+  const statuses = Object.entries(run.status).filter(([, count]) => count);
+  const found = run.categories.filter(({ kind }) => kind === "new").length;
+  const parts = statuses.map(([status, count]) => `${thousands(count)} ${status}`);
+  const lead =
+    `${counted(run.images, "image")} in ${counted(run.categories.length, "category", "categories")}, ` +
+    `${thousands(found)} of them new: ${parts.join(", ")}.` +
+    (run.unreadable ? ` ${counted(run.unreadable, "file")} could not be read.` : "");
+  view.replaceChildren(make("section", {},
+    make("h1", {}, isolated(name)),
+    make("p", { className: "lead", textContent: lead }),
+    make("div", { className: "line" }, button("Review", openReview, { className: "primary" }),
+      button("Open the report", showReport),
+      run.reviewed && button("Draw the report again", () => start({ kind: "report", at }))),
+    make("p", { className: "small" }, "Review: look at the categories, name them, and correct what is wrong. ",
+      "The report is ", isolated(run.report), "."),
+    working, link,
+    make("div", { className: "two-panels" },
+      make("div", { className: "panel" }, make("h2", { textContent: "Categories" }), table(run)),
+      make("div", { className: "panel" }, make("h2", { textContent: "Export" }),
+        small("With what was decided in the review. Your files stay as and where they are."),
+        make("label", { className: "field" }, "Format", format),
+        make("label", { className: "field" }, "Name, beside the run", out),
+        make("p", { className: "line" }, button("Export", exportNow)), exported))));
+
+  return {
+    title: name,
+    async update() {
+      const review = latest("review", mine);
+      if (review && opening === review.number && review.has_link) await follow(review);
+      const report = latest("report", mine);
+      redraw(working, [keyOf(review), keyOf(report)], [reviewing(review), reporting(report)]);
+      const command = latest("export", mine);
+      redraw(exported, keyOf(command), await exporting(command));
+    },
+  };
+}

@@ -1,0 +1,200 @@
+// A folder before and while it is sorted: labels, what a check finds, what it will cost, and how far it is.
+
+import { get } from "/static/review/state.js";
+import { button, definitions, isolated, make } from "/static/shared/dom.js";
+import { counted, thousands } from "/static/shared/text.js";
+import {
+  answerOf, ask, errorOf, few, isRunning, keyOf, latest, look, notesOf, progressOf, redraw, same, small, start,
+  time,
+} from "/static/start/commands.js";
+import { findingsOf } from "/static/start/findings.js";
+import { addressOf, nameOf, runOf } from "/static/start/places.js";
+
+const NETWORKS = { auto: "a large one, trained on photographs", convnet: "a small one, for images of up to 32 pixels" };
+const WISHES = { usual: "as usual", finer: "more, smaller ones", coarser: "fewer, larger ones" };
+const inUnit = (bytes, unit) => Math.max(bytes / unit, 0.1).toFixed(1);
+const size = (bytes) => (bytes >= 1e9 ? `${inUnit(bytes, 1e9)} GB` : `${inUnit(bytes, 1e6)} MB`);
+
+const field = (text, input) => make("label", { className: "field" }, text, input);
+const choice = (options) => make("select", {}, ...Object.entries(options).map(([value, textContent]) =>
+  make("option", { value, textContent })));
+
+/** Ask where labels come from. */
+function labelChoice(found, tables, onChange) {
+  const classes = found.folders.filter(({ name, is_run }) => !is_run && name !== "unlabelled").map(({ name }) => name);
+  const named = classes.length ? ` (${few(classes, 4)})` : ", but there are none here";
+  const table = choice(Object.fromEntries(tables.map((each) => [each, each])));
+  table.ariaLabel = "Table of labels";
+  const options = [
+    ["folders", `From the folders: each is a class${named}`, classes.length],
+    ["table", "From a table with the columns file_name and label", tables.length],
+    ["none", "There are none: sort by looks alone", true],
+  ];
+  const usual = found.tables.length ? "table" : classes.length ? "folders" : "none";
+  const rows = options.map(([value, text, possible]) => {
+    const input = make("input", { type: "radio", name: "labels", value, disabled: !possible });
+    input.checked = value === usual;
+    return make("label", { className: possible ? "radio" : "radio soft" }, input, make("span", {}, isolated(text)));
+  });
+  if (!tables.length) rows[1].querySelector("span").textContent += " (there is none in this folder or beside it)";
+  rows[1].after(table);
+  const box = make("fieldset", { className: "panel" }, make("legend", { textContent: "Labels" }), rows[0], rows[1],
+    tables.length > 0 && table, rows[2]);
+  box.addEventListener("change", onChange);
+  const chosen = () => box.querySelector("input:checked").value;
+  return { box, value: () => (chosen() === "table" ? { labels: "table", table: table.value } : { labels: chosen() }) };
+}
+
+/** Ask for settings that most people leave as they are. */
+function settingsChoice(at, onChange) {
+  const k = make("input", { type: "number", min: 1, placeholder: "estimated" });
+  const epochs = make("input", { type: "number", min: 0, placeholder: "as it suits" });
+  const wish = choice(WISHES);
+  const network = choice(NETWORKS);
+  const run = make("input", { type: "text", value: `${nameOf(at)}-run`, maxLength: 200, spellcheck: false });
+  const box = make("details", { className: "panel settings" }, make("summary", { textContent: "Settings" }),
+    make("div", { className: "fields" }, field("Number of categories", k), field("Categories", wish),
+      field("Network", network), field("Rounds through the images (epochs)", epochs),
+      field("Folder of the result, beside the images", run)));
+  box.addEventListener("change", onChange);
+  const value = () => {
+    const given = { backbone: network.value };
+    if (k.value) given.k = Number(k.value);
+    else if (wish.value !== "usual") given.granularity = wish.value;
+    if (epochs.value) given.epochs = Number(epochs.value);
+    return { run: run.value, settings: given };
+  };
+  /** Choose the small network, unless the person has chosen one. */
+  const suitTiny = () => {
+    if (network.dataset.suited) return;
+    network.dataset.suited = "yes";
+    network.value = "convnet";
+  };
+  network.addEventListener("change", () => { network.dataset.suited = "yes"; });
+  return { box, value, suitTiny };
+}
+
+function costOf(forecast) {
+  const seconds = Object.values(forecast.seconds).reduce((sum, each) => sum + each, 0);
+  const kinds = `${thousands(forecast.labelled)} labelled in ${counted(forecast.classes, "class", "classes")}`;
+  return make("div", {},
+    make("p", { className: "figure", textContent: `about ${time(seconds)}` }),
+    make("dl", { className: "costs" }, ...definitions([
+      ["Images", `${thousands(forecast.images)}: ${kinds}, ${thousands(forecast.unlabelled)} unlabelled`],
+      ["Disk", `about ${size(forecast.disk)}; ${size(forecast.free_disk)} free`],
+      ["Memory", `about ${size(forecast.memory)}`],
+      ["Computed on", forecast.device],
+      ["Network", forecast.backbone],
+    ])),
+    make("div", {}, ...forecast.notes.map((note) => make("p", { className: "small" }, isolated(note)))));
+}
+
+/** Show a command that looks ahead: how far it is, what it found, or why it failed. */
+async function aheadOf(command, show) {
+  if (!command) return [small("Waiting…")];
+  if (isRunning(command)) return [progressOf(command)];
+  if (command.state === "failed") return [errorOf(command)];
+  if (command.state === "stopped") {
+    const again = () => ask("/api/again", { number: command.number }).then(look);
+    return [make("p", { className: "line" }, make("span", { textContent: "Stopped." }), button("Look again", again))];
+  }
+  return [show(await answerOf(command)), notesOf(command)];
+}
+
+export async function sortingPage(view, at) {
+  const found = await get(`/api/listing?at=${encodeURIComponent(at)}`);
+  const above = await get(`/api/listing?at=${encodeURIComponent(at.split("/").slice(0, -1).join("/"))}`);
+  const tables = [...found.tables, ...above.tables];
+  let left = null; // the command that the person has left, to change the settings
+  let wanted = {}; // what was asked ahead, so that it is asked once
+
+  const change = () => look();
+  const labels = labelChoice(found, tables, change);
+  const settings = settingsChoice(at, change);
+  const asked = (kind) => ({ kind, at, ...labels.value(), ...(kind === "check" ? {} : settings.value()) });
+  const checked = make("div");
+  const cost = make("div");
+  const sort = async () => {
+    const started = await start(asked("sort"));
+    if (started) left = null;
+    await look();
+  };
+  const exists = above.folders.some(({ name, is_run }) => is_run && name === settings.value().run);
+  const before = make("div", { className: "before" },
+    labels.box,
+    make("div", { className: "panel" }, make("h2", { textContent: "Check" }), checked),
+    settings.box,
+    make("div", { className: "panel" }, make("h2", { textContent: "What it will take" }), cost),
+    exists && make("p", { className: "small" }, "There is a result already. ",
+      make("a", { href: addressOf("run", runOf(asked("sort"))), textContent: "Open it" }),
+      ", or sort again: only what has changed is done again."),
+    make("p", { className: "line" }, button("Start sorting", sort, { className: "primary", id: "go" })));
+  const during = make("div", { className: "panel during" });
+  view.replaceChildren(make("section", {}, make("h1", {}, "Sort ", isolated(found.name)),
+    make("p", {}, make("a", { href: addressOf("in", at), textContent: "Choose another folder" })), before, during));
+
+  /** Ask for the check, then for the forecast, once each for the same labels and settings. */
+  async function lookAhead() {
+    const commands = {};
+    for (const kind of ["check", "forecast"]) {
+      const request = asked(kind);
+      commands[kind] = latest(kind, (each) => same(each, request));
+      if (commands[kind] ? isRunning(commands[kind]) : true) {
+        if (!commands[kind] && !same(wanted[kind], request)) {
+          wanted = { ...wanted, [kind]: request };
+          await start(request);
+        }
+        break;
+      }
+      if (commands[kind].state === "failed") break;
+      if (kind === "check" && commands.check.state === "done") {
+        const { images, tiny } = await answerOf(commands.check);
+        if (tiny.length > images / 2) settings.suitTiny();
+      }
+    }
+    const { check, forecast } = commands;
+    redraw(checked, keyOf(check), await aheadOf(check, findingsOf));
+    redraw(cost, keyOf(forecast), await aheadOf(forecast, costOf));
+  }
+
+  /** Return how long a run takes by the forecast that was made of it. */
+  async function expectedOf(command) {
+    const forecast = latest("forecast", (each) => same({ ...each, kind: "sort" }, command.asked));
+    if (forecast?.state !== "done") return null;
+    return Object.values((await answerOf(forecast)).seconds).reduce((sum, each) => sum + each, 0);
+  }
+
+  async function watch(command) {
+    const again = () => ask("/api/again", { number: command.number }).then(look);
+    const back = () => { left = command.number; return look(); };
+    const texts = { stopped: "Stopped. What was computed is kept.", failed: "Sorting failed." };
+    redraw(during, keyOf(command), [
+      make("h2", { textContent: texts[command.state] ?? "Sorting" }),
+      ...(isRunning(command)
+        ? [progressOf(command, await expectedOf(command)),
+          small("You can close this page: sorting goes on, and the page shows it again.")]
+        : [command.state === "failed" && errorOf(command),
+          make("p", { className: "line" },
+            button(command.state === "failed" ? "Try again" : "Resume", again, { className: "primary" }),
+            button("Change the settings", back))]),
+      notesOf(command),
+    ]);
+  }
+
+  let watched = null;
+  return {
+    title: `Sort ${found.name}`,
+    async update() {
+      const command = latest("sort", (each) => each.at === at);
+      const shown = command && command.number !== left && command.state !== "done";
+      if (command?.state === "done" && watched === command.number) {
+        location.hash = addressOf("run", runOf(command.asked));
+        return null;
+      }
+      watched = command && isRunning(command) ? command.number : watched;
+      before.hidden = Boolean(shown);
+      during.hidden = !shown;
+      return shown ? watch(command) : lookAhead();
+    },
+  };
+}
