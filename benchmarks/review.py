@@ -3,6 +3,7 @@
     python benchmarks/review.py simulate RUN... --out results.jsonl
     python benchmarks/review.py table results.jsonl
     python benchmarks/review.py merges RUN... --factors 1.3 1.6
+    python benchmarks/review.py likely RUN... --factors 1.3 1.6
     python benchmarks/review.py label RUN --policies ours --minutes 10 --out FOLDER
 
 RUN is the folder of a run whose true classes are known. The person drives the HTTP interface of the review, judges only
@@ -20,8 +21,9 @@ ours      the queue of the review, with its audits
 
 simulate writes a line per run, policy and look, with the number of settled and of right images over time. merges
 clusters the features of a run into more clusters than there are classes, and lets the person answer questions to merge
-only, 2 × (k − true k) of them at most. label reviews for some minutes and writes the reviewed run to a folder, to be
-sorted again.
+only, 2 × (k − true k) of them at most. likely counts how often categories that may be one, or two, are, by how likely
+that was said to be, on runs as sorted and on such clusters. label reviews for some minutes and writes the reviewed run
+to a folder, to be sorted again.
 """
 
 import argparse
@@ -33,7 +35,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -48,7 +50,9 @@ from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.discovery.grouping.clusters import smooth
 from sortal.discovery.reviewing.advice import Advice
 from sortal.reviews.growing import ALLOWED
+from sortal.reviews.history import Review
 from sortal.reviews.loading import load_run, save_run
+from sortal.reviews.questions import Guide
 from sortal.reviews.session import Session
 from sortal.runs.run import KNOWN, LABELLED, NEW, Run
 from sortal.system.distributed import alone
@@ -407,6 +411,32 @@ def merges(arguments: argparse.Namespace) -> None:
             )
 
 
+def likely(arguments: argparse.Namespace) -> None:
+    """Count the merges and splits that are right, by how likely they were said to be."""
+    found = dict[tuple[str, bool], list[tuple[float, bool]]]()
+    for folder, factor in product(arguments.runs, (None, *arguments.factors)):
+        with TemporaryDirectory() as place:
+            run = load_run(folder, raw=True)
+            run = run if factor is None else over_clustered(run, factor, Path(place) / "run")
+            guide, state = Guide(run, Advice(run=run, store=session_of(run).store, device="cpu")), Review(run)
+            for question in chain(*guide.likely(state, state.confidence(), among=len(run.categories))):
+                merging = question.kind == "merge"
+                parts = (
+                    map(state.members, question.categories)
+                    if merging
+                    else guide.parts(state, question.categories[0], 2)
+                )
+                kinds = {_majority(np.array(run.assignments.truth)[part]) for part in parts}
+                right = len(kinds) == (1 if merging else 2)
+                found.setdefault((question.kind, factor is None), []).append((question.likely or 0.0, right))
+    print("| question | runs | from | to | asked | right |\n|---|---|---|---|---|---|")
+    for (kind, as_sorted), pairs in sorted(found.items()):
+        for low in np.arange(10) / 10:
+            here = [right for said, right in pairs if low <= said < low + 0.1 + (low == 0.9)]
+            runs, share = "as sorted" if as_sorted else "cut up", f"{np.mean(here):.2f}" if here else "–"
+            print(f"| {kind} | {runs} | {low:.1f} | {low + 0.1:.1f} | {len(here)} | {share} |")
+
+
 def over_clustered(run: Run, factor: float, folder: Path) -> Run:
     """Cluster the images of a run into more categories than there are classes."""
     labels = [label for label in run.assignments.labels if label is not None]
@@ -486,7 +516,7 @@ def main() -> None:
         table(Path(sys.argv[2]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("simulate", "merges", "label"))
+    parser.add_argument("what", choices=("simulate", "merges", "likely", "label"))
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--looks", nargs="+", type=float, default=[0.1, 0.2, 0.4])
     parser.add_argument("--misses", nargs="+", type=float, default=[0.0, 0.05])
@@ -495,7 +525,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    {"simulate": simulate, "merges": merges, "label": label}[arguments.what](arguments)
+    {"simulate": simulate, "merges": merges, "likely": likely, "label": label}[arguments.what](arguments)
 
 
 if __name__ == "__main__":

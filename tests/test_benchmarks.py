@@ -102,6 +102,7 @@ CASES = [
         r"Intervals of all that hold the truth: \d",
     ),
     Case("review.py", "merges RUN --factors 1.5", ""),
+    Case("review.py", "likely RUN --factors 1.5", r"\| merge \| as sorted \| 0.0 \| 0.1 \| \d+ \|"),
     Case("review.py", "label RUN --policies ours --minutes 1 --out NEW", "run ours "),
     Case("review_load.py", "--clients 1 --seconds 1 --images 400", r'"codes": \{"200": \d+\}\}\nlist of a', apart=True),
     *(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import SortedRun
@@ -9,6 +11,7 @@ from support.runtimes import CPU
 from support.tiny_folder import sort
 
 from sortal.discovery import stages
+from sortal.discovery.job import Job
 from sortal.discovery.prediction import predict
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet
@@ -34,21 +37,22 @@ def test_sorting_again_learns_nothing_from_the_bin_and_keeps_it(
     a = run.assignments
     labelled, new = np.flatnonzero(a.status == "labelled"), np.flatnonzero(a.status == "new")
     binned = put_into_bin(run, [int(labelled[0]), *new[:3].tolist()])
-    counted: list[ImageSet] = []
-    seen = stages.granular_k
-    monkeypatch.setattr(
-        stages,
-        "granular_k",
-        lambda job, rows, images, *rest, **kw: (counted.append(images), seen(job, rows, images, *rest, **kw))[1],
-    )
+    learned_on: list[ImageSet] = []
+    find_moments = stages.__dict__["find_moments"]
+
+    def noted(job: Job, images: ImageSet, *rest: Any) -> Any:
+        learned_on.append(images)
+        return find_moments(job, images, *rest)
+
+    monkeypatch.setattr(stages, "find_moments", noted)
     again = sort(copied_run.images, copied_run.out, **more)
     b = again.assignments
     assert b.files == a.files
     assert {b.contents[row] for row in np.flatnonzero(b.binned)} == {*binned}
     assert (b.category_id[b.binned] == -1).all()
     files = {b.files[row] for row in np.flatnonzero(b.binned).tolist()}
-    assert counted
-    assert not files & {*counted[0].files}
+    assert learned_on
+    assert not files & {*learned_on[0].files}
     assert sum(each.size for each in again.categories) == len(b) - int(b.binned.sum())
     assert any("In the bin by a review: 4 images" in text for text in again.facts.notes) == ("learn_on" not in more)
     np.testing.assert_allclose(np.linalg.norm(again.features, axis=1), 1, atol=1e-5)

@@ -204,7 +204,7 @@ def test_most_merges_are_found_by_few_questions() -> None:
         classes += [each] * parts
     guide, review = guided(planted_run(x, category))
     merges, found, questions = len(classes) - 8, 0, 0
-    while questions < 2 * merges and (waiting := asked(guide, review, "merge")):
+    while questions < 2 * merges and (waiting := guide.likely(review, review.confidence(), among=99)[0]):
         first, second = waiting[0].categories
         same = classes[first] == classes[second]
         review.take(Merge(categories=(first, second)) if same else Keep(categories=(first, second)))

@@ -40,13 +40,15 @@ class Untouched(Originals):
         return ""
 
 
-def session_of(run: Run) -> Session:
+def session_of(run: Run, people: tuple[str, ...] = ()) -> Session:
     """Open the review of a saved run, with pixels of noise."""
     store = same_store(len(run.assignments))
     lines = journal.read(run.folder / DECISIONS, run.facts)
     advisor = Advice(run=run, store=store, device="cpu", words=WORDS)
     originals = Untouched([""] * len(run.assignments), run.assignments.contents)
-    return Session(run=run, store=store, originals=originals, place=place, lines=list(lines), advisor=advisor)
+    return Session(
+        run=run, store=store, originals=originals, place=place, lines=list(lines), advisor=advisor, people=people
+    )
 
 
 @dataclass
@@ -89,9 +91,9 @@ class Client:
         finally:
             connection.close()
 
-    def enter(self) -> Client:
+    def enter(self, person: str = "") -> Client:
         """Follow a link, as the page does, and keep the key."""
-        answer = self.ask("POST", "/api/enter", token_of(self.server.link()))
+        answer = self.ask("POST", "/api/enter", token_of(self.server.link(person)))
         assert answer.code == 200, answer.body
         self.key = answer.json()["key"]
         return self

@@ -40,6 +40,7 @@ FULL_PATHS_HELP = "Name the folders of images and of the run in full, and link t
 ABSOLUTE_PATHS_HELP = "Say where the images are on this computer; by default, names are relative to their folder."
 HOW_HELP = "How images are placed into a folder."
 WHICH_HELP = "One or more of tsne, attention, k-curve, risk-coverage and legacy; all by default."
+PEOPLE_HELP = "Names of people who review together: a link each, and decisions signed with the name."
 WORDS_HELP = "File of names to choose from, one per line."
 TEXT_MODEL_HELP = "Folder of an image-text model of open_clip, which suggests some of the names; nothing is downloaded."
 CACHE_HELP = "Folder of cached pixels; RUN/cache by default. Runs of a benchmark share OUT/cache/DATASET."
@@ -90,6 +91,9 @@ def review(
     host: Annotated[
         str, Parameter(help="Address to listen on; by default only this computer can connect.")
     ] = "127.0.0.1",
+    people: Annotated[tuple[str, ...], Several, Parameter(help=PEOPLE_HELP)] = (),
+    certificate: Annotated[Path | None, Parameter(help="Certificate in PEM, to speak HTTPS.")] = None,
+    certificate_key: Annotated[Path | None, Parameter(help="Its key, if that is in a file of its own.")] = None,
     browser: Annotated[bool, Parameter(help="Open the page in the browser.")] = True,
     workers: Workers = None,
 ) -> None:
@@ -102,7 +106,17 @@ def review(
     with printing.runtime("Reading the run", workers=workers) as runtime:
         from sortal.discovery.reviewing.open import open_review, serve
 
-        server = open_review(run, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
+        server = open_review(
+            run,
+            words=words,
+            text_model=text_model,
+            host=host,
+            port=port,
+            people=people,
+            certificate=certificate,
+            certificate_key=certificate_key,
+            runtime=runtime,
+        )
     with server, suppress(KeyboardInterrupt):  # from here on it is the way to end
         serve(server, browser=browser, say=lambda text: print(text, flush=True))
 

@@ -334,3 +334,15 @@ def _check_name(state: State, name: str, own: int) -> None:
         raise InputError(f"A name must have 1 to {LONGEST_CATEGORY_NAME} printable characters, got {shown}.")
     if any(each.name == name for each in state.categories.values() if each.id != own):
         raise InputError(f"A name must not be that of another category, got {name!r}. Merge them instead.")
+
+
+def moves_of(state: State, refit: actions.Refit, shown: int) -> list[dict[str, int | list[int]]]:
+    """Describe what a refit would move from which category to which, the most images first, with some of the rows."""
+    target, moves = dict(zip(refit.images, refit.to, strict=True)), dict[tuple[int, int], list[int]]()
+    for row, content in enumerate(state.base.assignments.contents):
+        if content in target and int(state.category[row]) != target[content]:
+            moves.setdefault((int(state.category[row]), target[content]), []).append(row)
+    largest_first = sorted(moves.items(), key=lambda item: -len(item[1]))
+    return [
+        {"from": start, "to": end, "rows": rows[:shown], "images": len(rows)} for (start, end), rows in largest_first
+    ]

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from sortal.errors import InputError
 from sortal.reviews import actions
 from sortal.reviews.actions import LONGEST_CATEGORY_NAME, Action, Change, Redo, Undo
 from sortal.reviews.effects import outcome_of
 from sortal.reviews.state import Outcome, ReviewedCategory, State
-from sortal.runs.confidence import Floats
+from sortal.runs.confidence import Floats, Ints
 from sortal.runs.run import Run
 from sortal.system.text import plural, shorten
 
@@ -39,6 +41,7 @@ class Step:
     key: str  # of the decision
     change: Change
     words: str  # what it did
+    number: int  # of the decision by which it was made, or made again
     former: Outcome  # the state before it was made or, once it is undone, before that
 
 
@@ -53,16 +56,20 @@ class Review(State):
     undone: list[Step] = field(default_factory=list)  # what can be redone
     undone_by: dict[str, str] = field(default_factory=dict)  # key of a decision that was undone to that of its undo
     words: list[str] = field(default_factory=list)  # what each decision did, disputed ones included
+    makers: list[str] = field(default_factory=list)  # who made each decision; empty if that is not known
+    disputed: list[tuple[int, Decision]] = field(default_factory=list)  # decisions that changed nothing, by number
 
     def follow(self, line: Decision) -> None:
         """Take a decision; one that is disputed changes nothing."""
         if line.disputed:
             text = lower(describe(line.action, self.categories))
+            self.disputed.append((len(self.words), line))
             self.words.append(f"Disputed: {text}. {shorten(line.disputed, LONGEST_DISPUTE)}")
+            self.makers.append(line.by)
         else:
-            self.take(line.action, line.key)
+            self.take(line.action, line.key, line.by)
 
-    def take(self, action: Action, key: str = "") -> None:
+    def take(self, action: Action, key: str = "", by: str = "") -> None:
         """Carry out an action; one that raises InputError changes nothing."""
         words = describe(action, self.categories)
         match action:
@@ -76,22 +83,42 @@ class Review(State):
                 words = f"{words}: {lower(step.words)}"
             case _:
                 former = self.put(outcome_of(self, action))
-                self.done.append(Step(key=key, change=action, words=words, former=former))
+                self.done.append(Step(key=key, change=action, words=words, number=len(self.words), former=former))
                 self.undone.clear()
         self.words.append(words)
+        self.makers.append(by)
 
     def _turn(self, source: list[Step], target: list[Step], verb: str) -> Step:
         """Undo or redo the last step of the source, which goes to the target."""
         if not source:
             raise InputError(f"There is nothing to {verb}.")
         step = source.pop()
-        target.append(Step(key=step.key, change=step.change, words=step.words, former=self.put(step.former)))
+        target.append(replace(step, number=len(self.words), former=self.put(step.former)))
         return step
+
+    def decided_at(self) -> Ints:
+        """Return the number (n,) of the last decision about each image that stands; −1 without one."""
+        last = np.full(len(self.category), -1)
+        for step in self.done:
+            if not isinstance(step.change, actions.Merge | actions.Split | actions.Refit):
+                last[step.former.rows] = step.number
+        return last
+
+    def disputes(self) -> dict[str, Decision]:
+        """Return the last decision about each content that contradicts one that stands, if nobody has settled that."""
+        last, found = self.decided_at(), dict[str, Decision]()
+        for number, line in self.disputed:
+            for content in getattr(line.action, "images", ()):
+                rows = np.array(self._rows.get(content, []), dtype=np.int64)
+                if len(rows) and (last[rows] >= 0).any() and (last[rows] < number).all():
+                    found[content] = line
+        return found
 
     def copy(self) -> "Review":
         """Return the same review, which later decisions do not change."""
         found = copy(self)
         found.category, found.reviewed, found.done = self.category.copy(), self.reviewed.copy(), [*self.done]
+        found.makers, found.disputed = [*self.makers], [*self.disputed]
         return found
 
     def run(self) -> Run:

@@ -96,8 +96,9 @@ class _Joining:
             case actions.Refit():
                 self._add(step, step.change, REFIT_AGAIN)
             case actions.PutBack(images=images):
-                back = self.ours.rows_of(images)
-                if back := self._contents(back[(self.ours.binned & ~self.theirs.binned & ~self.opinion)[back]]):
+                again = self.ours.rows_of(images)
+                again = again[(self.ours.binned & ~self.theirs.binned & ~self.opinion)[again]]
+                if back := self._contents(again):
                     self._add(step, actions.PutBack(images=back))
             case _:
                 for category in dict.fromkeys(self.theirs.category[rows].tolist()):

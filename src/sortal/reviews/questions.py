@@ -4,16 +4,17 @@ Times are those of the keystroke-level model (Card, Moran and Newell 1980) and o
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sortal.images.review_states import ReviewState
 from sortal.reviews import growing
-from sortal.reviews.actions import Create, Merge, Move, Refit
+from sortal.reviews.actions import Action, Bin, Create, Merge, Move, Split
+from sortal.reviews.advising import Advisor
 from sortal.reviews.audit import due
 from sortal.reviews.growing import PAGE_IMAGES, SHOWN_FIRST, Ranking
 from sortal.reviews.history import Review
@@ -37,7 +38,8 @@ NAMING = DECIDE + 9 * KEY  # typing a name
 MARKING = POINT + CLICK
 BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
-MERGE_LIKELY, SPLIT_LIKELY = 0.02, 0.5  # probabilities from which a merge, or a split, is proposed
+# Likelihoods from which a merge, or a split, is proposed: above, yes was right more often than no (RESULTS.md).
+MERGE_LIKELY, SPLIT_LIKELY = 0.7, 0.5
 EXAMINED = 60  # categories that are examined for a split: the least sure
 SCREEN = 40  # images of an audit, or of a candidate for a new category
 OFFERED = 20  # pairs that are offered at once, and images one by one
@@ -45,31 +47,7 @@ RIVALS = 20  # categories that two parts are compared among
 LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
-QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate"]
-
-
-class Advisor(Protocol):
-    """Makes proposals that need clustering or another model."""
-
-    def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
-        """Divide rows into parts; those that are `anchored` stay in the first."""
-        ...
-
-    def refit(self, review: Review) -> Refit:
-        """Cluster again, with the decisions as constraints."""
-        ...
-
-    def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
-        """Suggest names for a category with these typical images, among categories with those."""
-        ...
-
-    @property
-    def words(self) -> Sequence[str]:
-        """Names that the person has given."""
-        ...
-
-
-Advising: TypeAlias = Callable[[Run], Advisor]  # makes the advisor for a run
+QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate", "disputed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +60,8 @@ class Question:
     images: int  # that the answer is about
     likely: float | None = None  # that two are one class, or that one is two
     worth: float = 0.0  # images settled per second
+    by: tuple[str, ...] = ()  # who decided, and who contradicts
+    name: str = ""  # of a new category that is wanted
 
 
 @dataclass(eq=False)
@@ -115,7 +95,7 @@ class Guide:
             for each in self._splits(review, sure, free)
         ]
         found = [*self._merges(review, free, best), *splits, *found, *self._audits(review)]
-        found += [*self._labels(review), *self._others(review), *self._candidates(review)]
+        found += [*self._labels(review), *self._others(review), *self._candidates(review), *self._disputes(review)]
         return sorted(found, key=lambda each: -each.worth)
 
     def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
@@ -312,6 +292,24 @@ class Guide:
         asked = (tuple(shown.tolist()), *beside)
         return [Question(kind="label", categories=ids, rows=asked, images=len(rows), worth=worth)]
 
+    def _disputes(self, review: Review) -> list[Question]:
+        """Ask about images that people disagree about, beside the category they are in and the one that is wanted."""
+        found, last = list[Question](), review.decided_at()
+        worth = (1 + TEACHES) / ((1 + 2 * BESIDE) * LOOK + ANSWER)
+        for content, line in [*review.disputes().items()][:OFFERED]:
+            rows = self._there(review.rows_of([content]))
+            own, wanted = {*review.category[rows].tolist()}, _wanted(review, line.action)
+            if len(own) != 1 or own == {wanted}:  # copies are in several, or they agree by now
+                continue
+            ids = (*own, *([] if wanted is None else [wanted]))
+            beside = (tuple(self._examples(review, each)) if each in review.categories else () for each in ids)
+            said, name = (review.makers[int(last[rows].max())], line.by), getattr(line.action, "name", "")
+            asked = (tuple(rows[:1].tolist()), *beside)
+            found.append(
+                Question(kind="disputed", categories=ids, rows=asked, images=1, worth=worth, by=said, name=name)
+            )
+        return found
+
     def _examples(self, review: Review, category: int) -> list[int]:
         """Return typical images of a category: labelled ones that nobody doubts, or else any."""
         sure = review.settled & ~review.unseen
@@ -355,6 +353,19 @@ class Guide:
         if run.head is not None:  # whose scores are no distances
             temperature = max(OF_SQUARES * float(np.mean(run.assignments.distance**2)), 1e-6)
         return self._likeness.between(category, ids, centres, temperature)
+
+
+def _wanted(review: Review, action: Action) -> int | None:
+    """Return the category that a disputed decision wants; NOWHERE for the bin or a new one, None for any other."""
+    match action:
+        case Move(category=category) if category in review.categories:
+            return category
+        case Create(name=name) | Split(name=name):
+            return next((each.id for each in review.categories.values() if each.name == name), NOWHERE)
+        case Bin():
+            return NOWHERE
+        case _:
+            return None
 
 
 def _looked_at(category: ReviewedCategory, left: int) -> bool:

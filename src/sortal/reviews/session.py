@@ -1,7 +1,7 @@
 """A review in progress: the state that pages see, and decisions that are on disk before they count."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,9 +14,14 @@ from sortal.images.originals import FILE_STATES, Originals
 from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import filtering, growing, journal
-from sortal.reviews.actions import Action, Grow, Refit, from_json
-from sortal.reviews.history import Decision, lower
-from sortal.reviews.questions import Advisor, Guide
+from sortal.reviews.actions import Action, Refit
+from sortal.reviews.advising import Advisor
+from sortal.reviews.effects import moves_of
+from sortal.reviews.history import Decision, Review, lower
+from sortal.reviews.people import Asked, signed
+from sortal.reviews.questions import Guide
+from sortal.reviews.requests import action_of
+from sortal.reviews.searching import alike
 from sortal.reviews.state import NO_ROWS, ReviewedCategory
 from sortal.reviews.viewable import only_viewable
 from sortal.runs import projection
@@ -30,7 +35,7 @@ from sortal.system.text import readable
 CARD_IMAGES = 8  # images on a card, and beside an image
 MOST_NAMES_COMPARED = 40  # categories that a name is compared for
 MOST_NEAR = 4  # categories of each kind that are most similar to an image
-COMPARED_AT_ONCE = 2**14  # images that are compared at once
+MOST_FOUND = 300  # images of a search that are described, unless more are asked for
 
 
 class StaleError(Exception):
@@ -51,6 +56,7 @@ class Session:
     place: Placer
     lines: list[Decision] = field(default_factory=list)
     advisor: Advisor | None = None
+    people: tuple[str, ...] = ()  # who review it together; without names, one person does
 
     def __post_init__(self) -> None:
         self._lock, self._drawing, self._advising, self._asking = (threading.Lock() for _ in range(4))
@@ -60,6 +66,7 @@ class Session:
         self._stack = np.where(np.bincount(group)[group] > 1, group, -1)  # (n,) the group of each, −1 if alone
         self._proposal: tuple[int, Refit] | None = None  # and the version that it is about
         self._places: tuple[Ints, Ints] | None = None
+        self._asked = Asked()
         self._kept: dict[str, tuple[tuple[int, bytes], dict[str, Any]]] = {}  # with the version and states of files
         self._review = journal.replay(self.run, self.lines)
         self._length = journal.length(self.run.folder / DECISIONS)
@@ -70,21 +77,37 @@ class Session:
         """The number of decisions so far."""
         return len(self.lines)
 
-    def decide(self, version: int, request: Mapping[str, Any]) -> dict[str, Any]:
+    def decide(self, version: int, request: Mapping[str, Any], by: str = "") -> dict[str, Any]:
         """Carry out a decision by someone who knows the decisions up to `version`; images are given by their rows."""
         with self._lock:
             if version != self.version:
                 raise StaleError(self._review.words[max(0, version) :])
-            line = journal.decide(only_viewable(self._action(request), self._review, self.originals))
+            found, review = dict(request), self._review
+            settles = found.pop("settles", False) is True
+            if found.get("do") == "refit":
+                if self._proposal is None or self._proposal[0] != self.version:
+                    raise ValueError("the proposal is out of date; ask for another")
+                action: Action = self._proposal[1]
+            else:
+                action = action_of(found, review, self._guide, self._sure)
+            action = only_viewable(action, review, self.originals)
+            settles &= {*getattr(action, "images", ())} <= {*review.disputes()}
+            lines = signed(review, action, by, settles=settles) if by else [journal.decide(action)]
             try:
-                self._review.follow(line)
+                for line in lines:
+                    review.follow(line)
                 path, after = self.run.folder / DECISIONS, self._length
-                self._length = journal.append(path, self.run.facts, [line], after=after, folder=self._folder)
+                self._length = journal.append(path, self.run.facts, lines, after=after, folder=self._folder)
             except BaseException:
                 self._review = journal.replay(self.run, self.lines)
                 raise
-            self.lines.append(line)
-            return {"version": self.version, "words": self._review.words[-1]}
+            self.lines += lines
+            return {"version": self.version, "words": ". ".join(review.words[-len(lines) :]).rstrip(".")}
+
+    def asked(self, by: str, asked: str) -> dict[str, Any]:
+        """Note what one of several people is asked; return what the others are, and the version."""
+        with self._lock:
+            return {"version": self.version, **({"taken": self._asked.taken(by, asked)} if self.people else {})}
 
     def check(self) -> None:
         """Raise InputError if the folder of the run has been replaced."""
@@ -94,65 +117,17 @@ class Session:
         """Look at the file of an image now; say what happened to it, or nothing if its content is unchanged."""
         return self.originals.look(row)
 
-    def _action(self, request: Mapping[str, Any]) -> Action:
-        """Read a request, in which images are given by their rows, and complete it by what only the server knows."""
-        found, verb = dict(request), request.get("do")
-        if verb == "refit":
-            if self._proposal is None or self._proposal[0] != self.version:
-                raise ValueError("the proposal is out of date; ask for another")
-            return self._proposal[1]
-        if verb == "grow":
-            return self._growth(request)
-        if verb in ("page", "audit"):
-            rows, wrong = (self._numbers(request.get(name)) for name in ("rows", "wrong"))
-            bad = self._contents(wrong)
-            right = [each for each in self._contents(rows) if each not in {*bad}]  # copies are decided together
-            if verb == "page":
-                made = {"category": request.get("category"), "seen": right, "unseen": []}
-                return from_json({"do": "grow", **made, "wrong": bad})
-            if rows != self._guide.sample(self._review) or {*wrong} - {*rows}:
-                raise ValueError("rows must be the sample that was drawn")
-            return from_json({"do": "audit", "right": right, "wrong": bad})
-        if "rows" in found:
-            found["images"] = self._contents(self._numbers(found.pop("rows")))
-        if verb in ("split", "create"):
-            found["category"] = self._review.next_id
-            found["name"] = found.get("name") or self._review.free_name()
-        return from_json(found)
-
-    def _growth(self, request: Mapping[str, Any]) -> Grow:
-        category, answers = request.get("category"), request.get("answers")
-        if type(category) is not int or category not in self._review.categories:
-            raise ValueError(f"there is no category {str(category)[:60]!r}")
-        if not isinstance(answers, str) or {*answers} - growing.ANSWERS:
-            raise ValueError("answers must be letters y, m and n")
-        ranking = self._guide.ranking(self._review, self._sure(), category)
-        if {*self._numbers(request.get("shown"))} != growing.shown(ranking, answers):
-            raise ValueError("the pages are no longer those that were shown; look again")
-        rows = growing.outcome(ranking, answers, self._numbers(request.get("wrong", [])))
-        seen, unseen, wrong = (dict.fromkeys(self._contents(each)) for each in rows)  # copies are decided together
-        return Grow(
-            category=category,
-            seen=tuple(each for each in seen if each not in wrong),
-            unseen=tuple(each for each in unseen if each not in wrong and each not in seen),
-            wrong=tuple(wrong),
-        )
-
-    def _numbers(self, rows: Any) -> list[int]:
-        n = len(self.run.assignments)
-        if not isinstance(rows, list) or not all(type(row) is int and 0 <= row < n for row in rows):
-            raise ValueError(f"rows must be numbers from 0 to {n - 1}")
-        return rows
-
-    def _contents(self, rows: Iterable[int]) -> list[str]:
-        return list(dict.fromkeys(self.run.assignments.contents[row] for row in rows))
-
     # What pages show
 
-    def overview(self) -> dict[str, Any]:
-        """Describe all categories, the progress and what to do next."""
+    def overview(self, by: str = "") -> dict[str, Any]:
+        """Describe all categories, the progress and what to do next, for one of the people."""
         with self._lock:
-            return self._current("overview", self.version, self._describe)
+            review = self._review
+            own = {
+                name: lower(steps[-1].words) if steps and by in ("", review.makers[steps[-1].number]) else None
+                for name, steps in (("undo", review.done), ("redo", review.undone))
+            }
+            return {**self._current("overview", self.version, self._describe), **own, "person": by}
 
     def _describe(self) -> dict[str, Any]:
         review, members = self._review, rows_by(self._review.category)
@@ -171,8 +146,6 @@ class Session:
             "binned": int(review.binned.sum()),
             "categories": cards,
             "states": {word: words.count(word) for word in STATE_WORDS},
-            "undo": lower(review.done[-1].words) if review.done else None,
-            "redo": lower(review.undone[-1].words) if review.undone else None,
             "done": review.done[-1].key if review.done else None,
             "undone": review.undone[-1].key if review.undone else None,
             "free_name": review.free_name(),
@@ -195,11 +168,15 @@ class Session:
         return {**counts, "files": [self._file(row) for row in rows]}
 
     def words(self) -> dict[str, Any]:
-        """Return the names that the person has given."""
-        return {"words": [] if self.advisor is None else list(self.advisor.words)}
+        """Return the names that the person has given, and whether images can be found by what is seen."""
+        advisor = self.advisor
+        return {"words": [] if advisor is None else list(advisor.words), "sees": advisor is not None and advisor.sees}
 
-    def queue(self) -> dict[str, Any]:
-        """Return what to ask next; questions that settle the most images per second come first."""
+    def queue(self, by: str = "") -> dict[str, Any]:
+        """Return what to ask next; questions that settle the most images per second come first.
+
+        Whoever contradicts another is asked last about it.
+        """
         with self._asking:  # one at a time, while others may look and decide
             with self._lock:
                 version, review, sure = self.version, self._review.copy(), self._sure()
@@ -208,7 +185,8 @@ class Session:
                 asked = self._guide.questions(review, sure)
                 return {"version": version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
 
-            return self._current("queue", version, ask)
+            found = self._current("queue", version, ask)
+        return {**found, "items": sorted(found["items"], key=lambda item: bool(by) and by in item["by"][1:])}
 
     def grow(self, number: int, answers: str) -> dict[str, Any] | None:
         """Return the next page of a category that is being grown, and what the answers so far would accept."""
@@ -228,6 +206,7 @@ class Session:
                 "open": len(ranking.rows),
                 "seen": len(seen),
                 "unseen": len(unseen),
+                "skipped": len(growing.outcome(ranking, answers + growing.ALL_RIGHT, [])[1]) - len(unseen),
             }
 
     def parts(self, number: int, count: int) -> dict[str, Any] | None:
@@ -248,18 +227,11 @@ class Session:
             proposal = self.advisor.refit(review)
             with self._lock:
                 self._proposal = version, proposal
-        target, moves = dict(zip(proposal.images, proposal.to, strict=True)), dict[tuple[int, int], list[int]]()
-        for row, content in enumerate(self.run.assignments.contents):
-            if content in target and int(review.category[row]) != target[content]:
-                moves.setdefault((int(review.category[row]), target[content]), []).append(row)
         new = [each for each in proposal.categories if each not in review.categories]
         return {
             "version": version,
             "k": [len({*review.category.tolist()} - {NOWHERE}), len(proposal.categories)],
-            "moves": [
-                {"from": start, "to": end, "rows": moved[:CARD_IMAGES], "images": len(moved)}
-                for (start, end), moved in sorted(moves.items(), key=lambda item: -len(item[1]))
-            ],
+            "moves": moves_of(review, proposal, CARD_IMAGES),
             "new": [{"id": each, "name": name} for each, name in zip(new, proposal.names, strict=True)],
         }
 
@@ -317,16 +289,18 @@ class Session:
 
     def near(self, row: int) -> dict[str, Any]:
         """Return the categories and the images that are most similar to an image, the most similar first."""
-        x = self.run.features
-        squared = [
-            ((each - x[row]) ** 2).sum(axis=1)
-            for each in np.split(x, range(COMPARED_AT_ONCE, len(x), COMPARED_AT_ONCE))
-        ]
-        nearest = np.argsort(np.concatenate(squared), kind="stable")
+        nearest = alike(self.run.features, row)[:CARD_IMAGES]
         with self._lock:
-            point = np.asarray(x[[row]], dtype=np.float64)
+            point = np.asarray(self.run.features[[row]], dtype=np.float64)
             found = {KNOWN: self._nearest("known", point)[0], NEW: self._nearest("new", point)[0]}
-            return {"version": self.version, **found, **self._rows(nearest[nearest != row][:CARD_IMAGES])}
+            return {"version": self.version, **found, **self._rows(nearest)}
+
+    def found(self, search: Callable[[Review], tuple[Ints, dict[str, Any]]], most: int) -> dict[str, Any]:
+        """Describe the first of the images that a search finds, at most so many, and what else it says."""
+        with self._lock:
+            rows, said = search(self._review)
+            page = {**self._rows(rows[: max(most, MOST_FOUND)]), "total": len(rows), "limit": MOST_FOUND}
+            return {"version": self.version, **page, **said}
 
     def map(self) -> dict[str, Any]:
         """Return where images are on the map, a sample of them if there are many, and their state."""

@@ -90,9 +90,10 @@ def test_what_is_no_list_of_names_is_refused(content: bytes | None, message: str
         read_words(path)
 
 
-def test_a_model_needs_names(tmp_path: Path) -> None:
+def test_without_a_model_nothing_is_named_or_seen(tmp_path: Path) -> None:
     run = planted_run(*planted([5]))
-    with pytest.raises(InputError, match="needs names to choose from"):
+    with pytest.raises(InputError, match="must contain 'open_clip_config"):
         advise(run, NO_STORE, words=None, text_model=tmp_path, runtime=CPU)
     without = advise(run, NO_STORE, words=None, text_model=None, runtime=CPU)
     assert without.names(np.arange(2), [np.arange(2), np.arange(2, 4)]) == []
+    assert not without.sees

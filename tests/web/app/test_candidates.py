@@ -89,13 +89,14 @@ def test_a_class_stays_doubtful_however_much_of_it_was_added(run: Path) -> None:
 def test_a_candidate_becomes_a_class_that_predict_knows(run: Path, client: Client, opened: Open) -> None:
     before = load_run(run)
     page = opened(client)
-    page.get_by_role("link", name="Something new?").click()
+    page.get_by_role("link", name="look like something new").click()
     page.wait_for_selector(".answers")
     assert page.locator("h1").inner_text() == "20 images look like something new"
     first = page.locator(".grid").first
     shown = first.locator(".cell").evaluate_all("cells => cells.map((cell) => Number(cell.dataset.row))")
     assert {*shown} == {*rows_of_part(before, "first")}
     first.locator(".cell").first.click()  # the most typical, which is left out
+    assert page.locator(".answers button").first.inner_text().startswith("A new class of 19: name it")
     press(page, "y")
     page.locator("#name").fill("sunflower")
     press(page, "Enter")
@@ -115,7 +116,7 @@ def test_a_candidate_becomes_a_class_that_predict_knows(run: Path, client: Clien
 def test_a_candidate_that_is_nothing_new_goes_to_a_category(client: Client, opened: Open) -> None:
     page = opened(client)
     (item,) = [each for each in client.enter().get("/api/queue")["items"] if each["kind"] == "candidate"]
-    page.get_by_role("link", name="Something new?").click()
+    page.get_by_role("link", name="look like something new").click()
     page.wait_for_selector(".answers")
     press(page, "n")
     says(page, "Moved")

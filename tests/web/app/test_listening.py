@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import shutil
 import socket
+import ssl
+import subprocess
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,6 +18,7 @@ from support.reviews import Client, saved_run, serving, session_of, token_of
 
 from sortal.errors import InputError
 from sortal.runs.run import Run
+from sortal.web.app.listening import check_certificate
 from sortal.web.app.server import Server
 
 
@@ -87,3 +95,63 @@ def test_what_is_no_address_of_this_computer_is_refused(run: Run, host: str) -> 
     with pytest.raises(InputError, match=r"host must be .* got") as error:
         Server(session_of(run), host=host).__exit__()
     assert "another port" not in str(error.value)
+
+
+def certify(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate of localhost, and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl")
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    name = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "1", "-nodes")
+    kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    files = ("-keyout", str(key), "-out", str(certificate))
+    subprocess.run([openssl, "req", "-x509", *kind, *name, *files], check=True, capture_output=True)
+    return certificate, key
+
+
+def test_a_review_speaks_https_with_a_certificate_and_nothing_else(tmp_path: Path) -> None:
+    certificate, key = certify(tmp_path)
+    session = session_of(saved_run(tmp_path / "run"), ("ada",))
+    with serving(session, host="localhost", certificate=certificate, certificate_key=key) as client:
+        link, port = client.server.link("ada"), client.server.port
+        assert link.startswith(f"https://localhost:{port}/#token="), "the name that is in the certificate"
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        origin = f"https://localhost:{port}"
+
+        def ask(method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+            connection = http.client.HTTPSConnection("localhost", port, context=trusting, timeout=60)
+            with closing(connection):
+                connection.request(method, path, body, {"Origin": origin, **headers})
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read())
+
+        assert ask("GET", "/api/overview")[0] == 403
+        code, found = ask("POST", "/api/enter", token_of(link))
+        assert code == 200
+        code, overview = ask("GET", "/api/overview", Authorization=f"Bearer {found['key']}")
+        assert (code, overview["person"]) == (200, "ada")
+        assert ask("GET", "/api/overview", Authorization=f"Bearer {found['key']}", Host="evil.example")[0] == 403
+        plain = http.client.HTTPConnection("localhost", port, timeout=60)
+        with closing(plain):
+            plain.request("GET", "/")
+            with pytest.raises((http.client.HTTPException, OSError)):
+                plain.getresponse()
+
+
+def test_a_certificate_that_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    certificate, key = certify(tmp_path)
+    other = certify(tmp_path / "a")[1]
+    (tmp_path / "text.pem").write_text("no certificate")
+    for pem, own, message in (
+        (tmp_path / "none.pem", None, r"none\.pem' cannot be read: No such file"),
+        (tmp_path / "text.pem", None, r"text\.pem' must be in PEM"),
+        (certificate, None, "with its key in the same file"),
+        (certificate, other, "which must belong to it"),
+    ):
+        with pytest.raises(InputError, match=message):
+            check_certificate(pem, own)
+    check_certificate(certificate, key)
+    (tmp_path / "both.pem").write_bytes(certificate.read_bytes() + key.read_bytes())
+    check_certificate(tmp_path / "both.pem", None)

@@ -348,3 +348,44 @@ def test_an_answer_is_taken_back(run: Run, client: Client, opened: Open) -> None
     page.wait_for_function("() => !document.querySelector('.question').innerText.includes('So far')")
     assert page.inner_text(".question") == before, "with its answers"
     assert client.session.version == 0
+
+
+def test_answers_take_two_rows_on_a_phone_and_the_others_are_a_touch_away(client: Client, opened: Open) -> None:
+    page = opened(client, "/next", size=(390, 844))
+    page.wait_for_selector(".cell img[src]")
+    page.wait_for_selector(".answers")
+    bar, button, cell = (page.locator(each).first.bounding_box() for each in (".answers", ".answers button", ".cell"))
+    assert bar is not None
+    assert button is not None
+    assert cell is not None
+    assert bar["height"] <= 2 * button["height"] + 30
+    assert cell["y"] + cell["height"] < bar["y"], "a whole image"
+    name = page.get_by_role("button", name="Name it")
+    assert not name.is_visible()
+    page.locator(".answers .fold").click()
+    assert name.is_visible()
+
+
+def test_pages_and_samples_show_groups_as_stacks(tmp_path: Path, opened: Open) -> None:
+    run = planted(tmp_path / "run")
+    rows, group = np.flatnonzero(run.assignments.category_id == 2), run.assignments.group.copy()
+    group[rows] = rows[np.arange(len(rows)) // 3 * 3]  # three by three
+    save_run(replace(run, assignments=replace(run.assignments, group=group)))
+    with serving(session_of(load_run(run.folder, raw=True))) as client:
+        client.enter()
+        first = client.get("/api/grow/2")
+        page = opened(client, f"/next/{kinds(client).index(('grow', (2,)))}")
+        page.wait_for_selector(".answers")
+        shown = [*first["typical"], *first["page"]]
+        stacks = [len({*map(int, group[part])}) for part in (first["typical"], first["page"])]
+        page.wait_for_function("count => document.querySelectorAll('.cell').length === count", arg=sum(stacks))
+        stack = page.locator(".cell:has(.stack)").last
+        size = int(stack.locator(".stack").inner_text().removeprefix("×"))
+        stack.click()
+        page.get_by_role("button", name=f"Confirm {len(shown) - size}, remove {size}").wait_for()
+        grown, answers = shown_of(client, 2)
+        assert client.decide(0, do="grow", category=2, answers=answers, shown=grown, wrong=[]).code == 200
+        page.goto(f"{client.origin}/#/next/{[kind for kind, _ in kinds(client)].index('audit')}")
+        page.get_by_text("Are these right?").wait_for()
+        page.wait_for_selector(".stack")
+        assert {*page.locator(".cell .stack").all_inner_texts()} == {"×3"}

@@ -78,7 +78,14 @@ def test_a_page_sees_categories_images_and_its_decisions(run: Run, client: Clien
     overview = client.get("/api/overview")
     assert overview["categories"][-1]["name"] == "fern"
     assert overview["categories"][-1]["settled"] == 3
-    assert overview["states"] == {"no": 67, "confirmed": 2, "moved": 3, "rejected": 0, "accepted unseen": 0}
+    assert overview["states"] == {
+        "no": 67,
+        "confirmed": 2,
+        "moved": 3,
+        "rejected": 0,
+        "accepted unseen": 0,
+        "binned": 0,
+    }
     assert overview["undo"] == "confirmed 2 images"
     assert client.decide(2, do="undo").json()["words"] == "Undid: confirmed 2 images"
     assert client.get("/api/overview")["redo"] == "confirmed 2 images"
@@ -192,9 +199,17 @@ def test_nothing_makes_the_server_fail(tmp_path: Path) -> None:
             assert client.ask("POST", "/api/decide", body, Content_Type="application/json").code < 500
 
         attempt()
-        numbered = ("category", "near", "grow", "parts", "names")
+        numbered = ("category", "near", "like", "grow", "parts", "names")
         paths = (*(f"/api/{each}/" for each in numbered), "/api/grow/4?answers=", "/api/parts/4?parts=")
-        paths += ("/api/images?rows=", "/thumb/", "/image/", "/static/", "/api/")
+        paths += (
+            "/api/images?rows=",
+            "/api/search?text=",
+            "/api/like/4?most=",
+            "/thumb/",
+            "/image/",
+            "/static/",
+            "/api/",
+        )
 
         @settings(max_examples=150, suppress_health_check=list(HealthCheck))
         @given(st.sampled_from(paths), st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=24))

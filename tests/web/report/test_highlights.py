@@ -41,6 +41,11 @@ class Halves:
     def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
         return []
 
+    sees = False
+
+    def seen(self, text: str) -> Ints:
+        raise NotImplementedError
+
 
 def blobs(each: int = 40) -> Run:
     """A known category and five new ones around points on axes, as the constants say."""
@@ -97,18 +102,26 @@ def sure(run: Run, category: int) -> tuple[int, float]:
     return int((own & (run.assignments.status != "unsure")).sum()), float(run.assignments.confidence[own].mean())
 
 
-def test_a_page_leads_with_notes_new_categories_and_what_to_look_at(mixed_up: Run) -> None:
-    run = replace(mixed_up, folder=Path("/runs/of may"), facts=replace(mixed_up.facts, notes=("Mind the gap.",)))
+def test_a_page_leads_with_new_categories_and_what_to_look_at_and_folds_away_how_it_was_made(mixed_up: Run) -> None:
+    notes = (
+        "Counted 14 categories.",
+        "Confidence rests on distances alone.",
+        "Mind the gap.",
+    )
+    run = replace(mixed_up, folder=Path("/runs/of may"), facts=replace(mixed_up.facts, notes=notes))
     compared = compare_categories(run, np.ones(len(run.assignments), dtype=bool), Halves, seed=0)
     page = unescape(make_report(run, small_store(len(run.assignments), 12), QUICK, compared).decode())
     parts = (
-        "Mind the gap.",
         "5 new categories found",
         ">Look here first</h2>",
         "sortal review 'of may'",
         "look alike",
         "looks mixed",
         "1 category of a single image",
+        "Mind the gap.",
+        "Confidence rests on distances alone.",
+        '<details class="small"><summary>How it was made</summary>',
+        "Counted 14 categories",
         'id="categories"',
         'id="map"',
         "With 5:",

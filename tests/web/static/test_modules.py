@@ -104,6 +104,13 @@ def test_points_are_found_by_the_pointer_and_by_a_lasso(call: Call) -> None:
     assert call("shared/geometry", "tipPlace", [390, 5], 100, 80, 400, 300) == [274, 8], "left of the point, inside"
 
 
+def test_names_on_a_map_do_not_overlap_and_outliers_do_not_move_them(call: Call) -> None:
+    boxes = [[0, 0, 40, 16], [30, 10, 40, 16], [30, 20, 40, 16], [100, 0, 10, 16]]
+    assert call("shared/geometry", "apart", boxes) == [0, 2, 3], "the second overlaps the first"
+    data = {"x": [5, 1, 3, 9999, 7], "y": [2, 2, 8, 9, 0]}
+    assert call("shared/geometry", "middle", [0, 1, 2, 3], data) == [5, 8]
+
+
 # The report
 
 
@@ -161,27 +168,28 @@ def test_a_picture_is_located_on_its_sheet(call: Call) -> None:
 
 
 def test_a_grid_knows_which_images_are_where(call: Call) -> None:
-    """Three columns of lines that are 152 pixels high; 10 images."""
-    assert [call("review/grid_layout", "columnsIn", width) for width in (0, 100, 400)] == [1, 1, 3]
-    assert call("review/grid_layout", "heightOf", 10, 3) == 4 * 152
-    assert call("review/grid_layout", "touching", 100, 200, 3, 10) == [0, 5]
-    assert call("review/grid_layout", "touching", -500, 10**6, 3, 10) == [0, 9]
-    assert call("review/grid_layout", "wholeLines", 100, 152 * 3 - 1, 3, 10) == [3, 5]
-    assert call("review/grid_layout", "wholeLines", 10, 100, 3, 10) == [3, 5], "one line at least"
-    assert [call("review/grid_layout", "indexAt", x, y, 300, 3, 10) for x, y in ((150, 10), (299, 500), (10, 500))] == [
-        1,
-        -1,
-        9,
-    ]
+    """Three columns of 100 pixels, in lines that are 120 pixels high with their labels; 10 images."""
+    shape = call("review/grid_layout", "shapeOf", 300, 90, 10)
+    assert shape == {"columns": 3, "line": 120, "count": 10}
+    narrow = [call("review/grid_layout", "shapeOf", width, 132, 1) for width in (0, 100, 400)]
+    assert [(each["columns"], each["line"]) for each in narrow] == [(1, 152), (1, 120), (3, 153)]
+    assert call("review/grid_layout", "heightOf", shape) == 4 * 120
+    assert call("review/grid_layout", "touching", 100, 200, shape) == [0, 5]
+    assert call("review/grid_layout", "touching", -500, 10**6, shape) == [0, 9]
+    assert call("review/grid_layout", "wholeLines", 100, 120 * 3 - 1, shape) == [3, 5]
+    assert call("review/grid_layout", "wholeLines", 10, 100, shape) == [3, 5], "one line at least"
+    places = [call("review/grid_layout", "indexAt", x, y, 300, shape) for x, y in ((150, 10), (299, 400), (10, 400))]
+    assert places == [1, -1, 9]
     box = {"left": 150, "right": 250, "top": 100, "bottom": 200}
-    assert call("review/grid_layout", "indicesIn", box, 300, 3, 10) == [1, 2, 4, 5]
-    assert call("review/grid_layout", "indicesIn", {**box, "top": 460, "bottom": 900}, 300, 3, 10) == []
+    assert call("review/grid_layout", "indicesIn", box, 300, shape) == [1, 2, 4, 5]
+    assert call("review/grid_layout", "indicesIn", {**box, "top": 370, "bottom": 900}, 300, shape) == []
 
 
 def test_keys_walk_and_ranges_have_both_ends(call: Call) -> None:
     steps = {"ArrowLeft": 3, "ArrowRight": 5, "ArrowUp": 1, "ArrowDown": 7, "Home": 0, "End": 9, "x": None}
-    assert {key: call("review/grid_layout", "moved", 4, key, 3, 10) for key in steps} == steps
-    assert call("review/grid_layout", "moved", 9, "ArrowDown", 3, 10) == 9
+    shape = {"columns": 3, "line": 120, "count": 10}
+    assert {key: call("review/grid_layout", "moved", 4, key, shape) for key in steps} == steps
+    assert call("review/grid_layout", "moved", 9, "ArrowDown", shape) == 9
     for ends in ((1, 3), (3, 1)):
         assert call("review/grid_layout", "range", [10, 11, 12, 13, 14], *ends) == [11, 12, 13]
 

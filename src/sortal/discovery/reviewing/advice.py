@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.discovery.reviewing.sight import Sight
 from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews.actions import Refit
@@ -41,6 +42,7 @@ class Advice:
     words: Sequence[str] = ()
     model: "ImageText | None" = None
     embedded: Embeddings | None = None  # (m, d) of the words
+    sight: Sight | None = None
     _pictures: dict[int, Embeddings] = field(default_factory=dict)  # of images by row
 
     def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
@@ -79,6 +81,16 @@ class Advice:
         means = np.concatenate([self._embed(each[:1]) for each in others]) if len(others) > 1 else None
         return suggest(self._embed(rows), self.embedded, self.words, NAMES_SUGGESTED, others=means)
 
+    @property
+    def sees(self) -> bool:
+        """Whether images can be found by what is seen in them."""
+        return self.sight is not None
+
+    def seen(self, text: str) -> Ints:
+        """Return the rows that have been looked at so far, those that a text describes best first."""
+        assert self.sight is not None
+        return self.sight.find(text)
+
     def _embed(self, rows: Ints) -> Embeddings:
         assert self.model is not None
         new = [row for row in rows.tolist() if row not in self._pictures]
@@ -100,17 +112,17 @@ def compare(run: Run, store: PixelStore, seed: int, device: str) -> Comparison:
 
 
 def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path | None, runtime: Runtime) -> Advice:
-    """Read the names a person has given, and embed them with a local image-text model, if there is one."""
-    if text_model is not None and words is None:
-        raise InputError("An image-text model needs names to choose from. Give a file with one name per line.")
+    """Read the names a person has given; with a local image-text model, embed them, and let it see pictures."""
     names = read_words(words) if words is not None else ()
     if text_model is None:
         return Advice(run=run, store=store, device=runtime.device, words=names)
     from sortal.learning.image_text import load_image_text
 
     model = load_image_text(text_model, device=runtime.device)
-    embedded = _embedded(model, text_model, names, run.cache / "words", runtime)
-    return Advice(run=run, store=store, device=runtime.device, words=names, model=model, embedded=embedded)
+    sight = Sight(model, store, _place(run, "seen", text_model, run.assignments.contents), seed=run.facts.settings.seed)
+    embedded = _embedded(model, names, _place(run, "words", text_model, names), runtime) if names else None
+    device = runtime.device
+    return Advice(run=run, store=store, device=device, words=names, model=model, embedded=embedded, sight=sight)
 
 
 def read_words(path: Path) -> tuple[str, ...]:
@@ -131,10 +143,14 @@ def read_words(path: Path) -> tuple[str, ...]:
     return names
 
 
-def _embedded(model: "ImageText", folder: Path, names: Sequence[str], place: Path, runtime: Runtime) -> Embeddings:
+def _place(run: Run, what: str, model: Path, items: Sequence[str]) -> Path:
+    """Return where embeddings of items by a model are cached."""
+    files = sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in model.iterdir())
+    return run.cache / what / f"{cache.key(what, str(model.resolve()), files, items)}.safetensors"
+
+
+def _embedded(model: "ImageText", names: Sequence[str], path: Path, runtime: Runtime) -> Embeddings:
     """Embed names, or read what was embedded before: a large model takes minutes for a long list."""
-    files = sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in folder.iterdir())
-    path = place / f"{cache.key('words', str(folder.resolve()), files, names)}.safetensors"
     with suppress(ValueError, KeyError):
         return (cache.load_arrays(path) or {})["words"]
     parts = []

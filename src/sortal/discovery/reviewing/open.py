@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -21,6 +21,7 @@ from sortal.images.store.pictures import store_pictures
 from sortal.images.store.pixel_store import open_store
 from sortal.reviews import journal
 from sortal.reviews.loading import locked_run
+from sortal.reviews.people import check_people
 from sortal.reviews.session import Session
 from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS, Run
@@ -39,6 +40,9 @@ def review(
     text_model: Place | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
+    people: Sequence[str] = (),
+    certificate: Place | None = None,
+    certificate_key: Place | None = None,
     browser: bool = True,
 ) -> None:
     """Review the run in `folder` in the browser, until Ctrl-C or the interrupt of a notebook.
@@ -46,12 +50,23 @@ def review(
     Every decision is in the folder before the page shows it. Load the run again to have them. `words` is a file with
     names to choose from, one per line; `text_model` a folder with an image-text model of open_clip, which then suggests
     some of them. The server listens on `host`, by default for this computer alone, and `port`, by default a free one;
-    `browser=False` only prints the link.
+    `browser=False` only prints the link. Several `people` get a link each: decisions are signed with their names, and
+    they are asked different questions. With a `certificate` and its key, files in PEM, the server speaks HTTPS.
 
     >>> sortal.review("photos-run")  # doctest: +SKIP
     """
     with shown(Runtime(), "Reading the run") as runtime:
-        server = open_review(folder, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
+        server = open_review(
+            folder,
+            words=words,
+            text_model=text_model,
+            host=host,
+            port=port,
+            people=people,
+            certificate=certificate,
+            certificate_key=certificate_key,
+            runtime=runtime,
+        )
     with server:
         serve(server, browser=browser, say=_tell)
 
@@ -62,12 +77,22 @@ def _tell(text: str) -> None:
 
 
 def serve(server: Server, *, browser: bool, say: Callable[[str], None], what: str = "review") -> None:
-    """Print the link to a review, and a new one whenever Enter is pressed; serve the review until Ctrl-C."""
-    with on_enter(lambda: say(f"{what.capitalize()}: {server.link()}")) as listening:
-        link = server.link()
-        say(f"{what.capitalize()}: {link}")
-        say(f"{'Enter prints another link, ' if listening else ''}Ctrl-C ends the {what}.")
-        server.run(browser=link if browser else "")
+    """Print the link to a review, and a new one whenever Enter is pressed; serve the review until Ctrl-C.
+
+    Of several people, each has a link; it is for others, so no browser opens it.
+    """
+
+    def links() -> str:
+        if server.people:
+            return "\n".join(f"{what.capitalize()} by {person}: {server.link(person)}" for person in server.people)
+        return f"{what.capitalize()}: {server.link()}"
+
+    with on_enter(lambda: say(links())) as listening:
+        first = links()
+        say(first)
+        others = "other links" if server.people else "another link"
+        say(f"{f'Enter prints {others}, ' if listening else ''}Ctrl-C ends the {what}.")
+        server.run(browser=first.partition(" ")[2] if browser and not server.people else "")
 
 
 def open_review(
@@ -77,19 +102,29 @@ def open_review(
     text_model: Place | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
+    people: Sequence[str] = (),
+    certificate: Place | None = None,
+    certificate_key: Place | None = None,
     runtime: Runtime = Runtime(),
 ) -> Server:
     """Lock a run, load it with its decisions and pixels, and return a server that is not running yet."""
+    names = check_people(people)
+    pem, key = (None if each is None else Path(each) for each in (certificate, certificate_key))
     with ExitStack() as held:
         run = held.enter_context(locked_run(folder, raw=True))
-        session = open_session(run, words=words, text_model=text_model, runtime=runtime)
-        server = Server(session, host=host, port=port)
+        session = open_session(run, words=words, text_model=text_model, people=names, runtime=runtime)
+        server = Server(session, host=host, port=port, certificate=pem, certificate_key=key)
         server.hold(held.pop_all())
         return server
 
 
 def open_session(
-    run: Run, *, words: Place | None = None, text_model: Place | None = None, runtime: Runtime = Runtime()
+    run: Run,
+    *,
+    words: Place | None = None,
+    text_model: Place | None = None,
+    people: tuple[str, ...] = (),
+    runtime: Runtime = Runtime(),
 ) -> Session:
     """Load the decisions about a run, as sorted, and its pixels, which come from its cache as far as they are there."""
     lines = journal.read(run.folder / DECISIONS, run.facts)
@@ -115,7 +150,9 @@ def open_session(
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
     threading.Thread(target=_import_ahead, daemon=True).start()
     place = _placer(runtime.device)
-    return Session(run=run, store=store, originals=originals, place=place, lines=list(lines), advisor=advisor)
+    return Session(
+        run=run, store=store, originals=originals, place=place, lines=list(lines), advisor=advisor, people=people
+    )
 
 
 def _import_ahead() -> None:

@@ -1,10 +1,10 @@
-"""Access to the web server of a review: only for a browser that has followed its one-time link."""
+"""Access to the web server of a review: only for a browser that has followed a one-time link."""
 
 import asyncio
 import hmac
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from starlette.datastructures import MutableHeaders
@@ -36,23 +36,27 @@ SPENT = "This link has been used, or a newer one has replaced it. Press Enter in
 
 
 class Guard:
-    """Admits only the person who started the review: by a one-time link, then by a key in a header.
+    """Admits only those who got a link, each of the people once: by a one-time token, then by a key in a header.
 
+    The key says who asks, so that nobody can sign for another. Without names, the one person who is admitted is "".
     The token of the link is in its fragment, which browsers never send. The page exchanges it for the key, and sends
     that with every request. There is no cookie: it would go to every port of the host, where any service could read
     and replace it. Pages of other sites can make a browser send requests here, but they do not have the key, and such
     requests name the other site. Host names that resolve to this computer but are not ours are refused (DNS rebinding).
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], entered: Callable[[], None]) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str], entered: Callable[[], None], people: Sequence[str] = ()
+    ) -> None:
         self.app, self.hosts, self.entered = app, hosts, entered
-        self._token = ""  # of the last link, until it is used
-        self._key = secrets.token_urlsafe(24)
+        self._tokens: dict[str, str] = {}  # of the last link of each person, until it is used
+        self._keys = {person: secrets.token_urlsafe(24) for person in people or ("",)}
 
-    def token(self) -> str:
-        """Return a token that admits one browser; earlier tokens become invalid."""
-        self._token = secrets.token_urlsafe(24)
-        return self._token
+    def token(self, person: str = "") -> str:
+        """Return a token that admits one browser of a person; their earlier tokens become invalid."""
+        assert person in self._keys
+        self._tokens[person] = secrets.token_urlsafe(24)
+        return self._tokens[person]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -86,12 +90,12 @@ class Guard:
             return _refusal("Other sites cannot request this.")
         if request.method not in ("GET", "HEAD") and headers.get("origin", "").partition("://")[2] not in hosts:
             return _refusal("Other sites cannot change anything.")
-        if path == ENTER or PUBLIC.fullmatch(path) or self._has_key(headers.get("authorization", "")):
+        keys = {person: f"Bearer {key}" for person, key in self._keys.items()}
+        person = _owner(keys, headers.get("authorization", "").encode())
+        request.state.person = person
+        if path == ENTER or PUBLIC.fullmatch(path) or person is not None:
             return None
         return _refusal("Open the link that Sortal printed in the terminal.")
-
-    def _has_key(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), f"Bearer {self._key}".encode())
 
     async def _enter(self, request: Request) -> Response:
         """Exchange the token of a link for the key. Failed attempts do not invalidate the link."""
@@ -106,11 +110,18 @@ class Guard:
                         return _refusal(SPENT)
         except TimeoutError:
             return _refusal("The token did not arrive in time.", 408)
-        if not self._token or not hmac.compare_digest(given, self._token.encode()):
+        person = _owner(self._tokens, given)
+        if person is None:
             return _refusal(SPENT)
-        self._token = ""
+        del self._tokens[person]
         self.entered()
-        return JSONResponse({"key": self._key})
+        return JSONResponse({"key": self._keys[person]})
+
+
+def _owner(secrets: Mapping[str, str], given: bytes) -> str | None:
+    """Return whose secret was given, or None; every one is compared, in a time that tells nothing about it."""
+    found = [person for person, secret in secrets.items() if hmac.compare_digest(given, secret.encode())]
+    return found[0] if found else None
 
 
 def _reached(scope: Scope) -> frozenset[str]:

@@ -3,14 +3,17 @@
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Iterable
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
 
 from sortal.errors import InputError
+from sortal.system.regular_files import read_regular
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-HTTP_PORT = 80  # which browsers leave out
+USUAL_PORTS = {"http": 80, "https": 443}  # which browsers leave out
 NOT_LOCAL = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # the address is not one of this computer
 
 
@@ -59,14 +62,15 @@ def spelled(text: str) -> str:
 def host_headers(names: Iterable[str], port: int) -> frozenset[str]:
     """Return the Host headers of requests to a port of a computer with these names."""
     lower = [each.lower() for each in names]
-    return frozenset([*(f"{each}:{port}" for each in lower), *(lower if port == HTTP_PORT else ())])
+    return frozenset([*(f"{each}:{port}" for each in lower), *(lower if port in USUAL_PORTS.values() else ())])
 
 
-def place_of(listening: socket.socket, host: str) -> tuple[str, frozenset[str]]:
+def place_of(listening: socket.socket, host: str, *, tls: bool = False) -> tuple[str, frozenset[str]]:
     """Return the address of the page, and the Host headers to accept besides those of the address that is reached.
 
     Links contain the numeric address, because a name may resolve to another one: localhost may mean ::1, where another
-    user could wait for the token. A review that listens on all addresses uses the name of this computer.
+    user could wait for the token. A review that listens on all addresses uses the name of this computer. With TLS, a
+    name that was given stays, as it is in the certificate, which nobody else can show.
     """
     text, port = listening.getsockname()[:2]
     address, link_host = _address(text), spelled(text)
@@ -76,4 +80,23 @@ def place_of(listening: socket.socket, host: str) -> tuple[str, frozenset[str]]:
     if address.is_unspecified:
         link_host = socket.gethostname()
         names.add(link_host)
-    return f"http://{link_host}:{port}/", host_headers(names, port)
+    elif tls:
+        link_host = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{link_host}:{port}/", host_headers(names, port)
+
+
+def check_certificate(certificate: Path, key: Path | None) -> None:
+    """Raise InputError unless a certificate and its key, in PEM and not encrypted, can be used."""
+    for file in filter(None, (certificate, key)):
+        try:
+            read_regular(file)
+        except OSError as error:
+            raise InputError(f"The file {str(file)!r} cannot be read: {error.strerror or error}.") from error
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        where = "its key in the same file or in certificate_key" if key is None else f"the key {str(key)!r}"
+        raise InputError(
+            f"The certificate {str(certificate)!r} must be in PEM, with {where}, which must belong to it and not be "
+            f"encrypted: {getattr(error, 'reason', None) or error}."
+        ) from error

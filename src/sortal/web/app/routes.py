@@ -24,6 +24,8 @@ from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
 from sortal.reviews import filtering, growing
 from sortal.reviews.actions import LONGEST_CATEGORY_NAME
+from sortal.reviews.people import LONGEST_ASKED
+from sortal.reviews.searching import LONGEST_SEARCH, alike, find
 from sortal.reviews.session import Session, StaleError
 from sortal.reviews.viewable import LostError
 from sortal.runs.run import NOWHERE
@@ -33,7 +35,8 @@ from sortal.system.open_folder import ReplacedError
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
 MOST_DESCRIBED = 1000  # images that one request describes
 MOST_ANSWERS = 200  # letters
-THUMB_SIDE, LARGE_SIDE = 176, 1024  # pixels of the longer side
+MOST_SEARCHED = 20_000  # images that a search describes
+THUMB_SIDE, LARGE_SIDE = 256, 1024  # pixels of the longer side
 STATIC_FILE = re.compile(r"[a-z]+/[a-z_]+(\.[a-z]+)")  # a page, style or script: its folder and name
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
@@ -167,7 +170,8 @@ def _parts(session: Session, request: Request) -> Any:
 
 def _images(session: Session, request: Request) -> Any:
     try:
-        rows = np.array([int(each) for each in request.query_params.get("rows", "").split(",")], dtype=np.int64)
+        listed = request.query_params.get("rows", "")
+        rows = np.array([int(each) for each in listed.split(",") if listed], dtype=np.int64)
     except (ValueError, OverflowError):
         raise HTTPException(400, "rows must be numbers, separated by commas.") from None
     n = len(session.run.assignments)
@@ -176,17 +180,61 @@ def _images(session: Session, request: Request) -> Any:
     return session.images(rows)
 
 
+def _asked(session: Session, request: Request) -> Any:
+    """Note what a page asks its person, and return what the others are asked."""
+    asked = request.query_params.get("asked", "")
+    if len(asked) > LONGEST_ASKED:
+        raise HTTPException(400, f"asked must have at most {LONGEST_ASKED} characters.")
+    return session.asked(request.state.person, asked)
+
+
 def _near(session: Session, request: Request) -> Any:
     row = request.path_params["row"]
     return session.near(row) if row < len(session.run.assignments) else None
 
 
+def _most(request: Request) -> int:
+    """Return how many images an answer is to describe."""
+    most = request.query_params.get("most", "0")
+    if not (most.isascii() and most.isdecimal() and int(most[:9]) <= MOST_SEARCHED and len(most) < 9):
+        raise HTTPException(400, f"most must be a number up to {MOST_SEARCHED}.")
+    return int(most)
+
+
+def _text(request: Request) -> str:
+    text = request.query_params.get("text", "").strip()
+    if not 0 < len(text) <= LONGEST_SEARCH:
+        raise HTTPException(400, f"text must have 1 to {LONGEST_SEARCH} characters.")
+    return text
+
+
+def _search(session: Session, request: Request) -> Any:
+    text = _text(request)
+    return session.found(lambda review: find(review, text), _most(request))
+
+
+def _like(session: Session, request: Request) -> Any:
+    row = request.path_params["row"]
+    if row >= len(session.run.assignments):
+        return None
+    rows = alike(session.run.features, row)
+    return session.found(lambda _: (rows, {}), _most(request))
+
+
+def _seen(session: Session, request: Request) -> Any:
+    if session.advisor is None or not session.advisor.sees:
+        raise InputError("Finding what is seen needs an image-text model: sortal review --text-model.")
+    rows = session.advisor.seen(_text(request))
+    looked = {"looked": [len(rows), len(session.run.assignments)]}
+    return session.found(lambda _: (rows, looked), _most(request))
+
+
 READS: dict[str, Read] = {
-    "/api/overview": lambda session, _: session.overview() | CONSTANTS,
-    "/api/version": lambda session, _: {"version": session.version},
+    "/api/overview": lambda session, request: session.overview(request.state.person) | CONSTANTS,
+    "/api/version": lambda session, request: _asked(session, request),
     "/api/category/{number:int}": _category,
     "/api/bin": _category,
-    "/api/queue": lambda session, _: session.queue(),
+    "/api/queue": lambda session, request: session.queue(request.state.person) | _asked(session, request),
     "/api/words": lambda session, _: session.words(),
     "/api/grow/{number:int}": _grow,
     "/api/parts/{number:int}": _parts,
@@ -194,6 +242,9 @@ READS: dict[str, Read] = {
     "/api/refit": lambda session, _: session.refit(),
     "/api/images": _images,
     "/api/near/{row:int}": _near,
+    "/api/search": _search,
+    "/api/like/{row:int}": _like,
+    "/api/seen": _seen,
     "/api/map": lambda session, _: session.map(),
     "/api/colours/{number:int}": _colours,
 }
@@ -232,7 +283,7 @@ async def _decide(session: Session, request: Request) -> Response:
     if type(seen) is not int or not isinstance(action, dict):
         raise HTTPException(400, "This is not a decision: seen must be a number and action an object.")
     try:
-        return AsciiResponse(await run_in_threadpool(session.decide, seen, action))
+        return AsciiResponse(await run_in_threadpool(session.decide, seen, action, request.state.person))
     except InputError:  # which says by itself what is wrong
         raise
     except ValueError as error:

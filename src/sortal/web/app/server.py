@@ -5,15 +5,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any, Self
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from sortal.errors import InputError
 from sortal.reviews.session import Session
 from sortal.web.app.doorway import Doorway
 from sortal.web.app.guard import Connection, Guard
-from sortal.web.app.listening import listen, place_of
+from sortal.web.app.listening import check_certificate, listen, place_of
 from sortal.web.app.routes import application
 
 UVICORN_SETTINGS: dict[str, Any] = {
@@ -37,22 +39,36 @@ class Server:
     As a context manager, it stops at the end and releases what it holds.
     """
 
-    def __init__(self, served: Session | ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._held = ExitStack()
+    def __init__(
+        self,
+        served: Session | ASGIApp,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        certificate: Path | None = None,
+        certificate_key: Path | None = None,
+    ) -> None:
+        tls: dict[str, Any] = {}
+        if certificate is not None:
+            check_certificate(certificate, certificate_key)
+            tls = {"ssl_certfile": certificate, "ssl_keyfile": certificate_key}
+        elif certificate_key is not None:
+            raise InputError("A key needs its certificate.")
+        self._held, self.people = ExitStack(), served.people if isinstance(served, Session) else ()
         self._socket = listen(host, port)
         self.port = self._socket.getsockname()[1]
-        self._address, hosts = place_of(self._socket, host)
+        self._address, hosts = place_of(self._socket, host, tls=bool(tls))
         self._doorway: Doorway | None = None
         app = application(served) if isinstance(served, Session) else served
-        self._guard = Guard(app, hosts, self._close_doorway)
-        self._server = uvicorn.Server(uvicorn.Config(self._guard, **UVICORN_SETTINGS))
+        self._guard = Guard(app, hosts, self._close_doorway, self.people)
+        self._server = uvicorn.Server(uvicorn.Config(self._guard, **UVICORN_SETTINGS, **tls))
 
-    def link(self) -> str:
-        """Return a link that admits one browser, once; earlier links become invalid.
+    def link(self, person: str = "") -> str:
+        """Return a link that admits one browser, once, of one of the people; their earlier links become invalid.
 
         The token is in the fragment, which browsers do not send, so it appears in no log and no header.
         """
-        return f"{self._address}#token={self._guard.token()}"
+        return f"{self._address}#token={self._guard.token(person)}"
 
     def hold(self, held: ExitStack) -> None:
         """Release these resources when the server ends."""

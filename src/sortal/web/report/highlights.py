@@ -7,15 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.reviews.advising import Advising
 from sortal.reviews.history import Review
-from sortal.reviews.questions import Advising, Guide, Question
+from sortal.reviews.questions import MERGE_LIKELY, SPLIT_LIKELY, Guide, Question
 from sortal.runs import projection
 from sortal.runs.run import NEW, UNSURE, Run
 from sortal.web.report.summary import Card, farthest
 
 COMPARED_IMAGES, COMPARED_EACH = 8000, 24  # that categories are compared by, or so many of each, if that is more
 COMPARED_CATEGORIES = 2500  # at most, the largest
-LIKELY_ENOUGH = 0.5  # probability from which two categories are said to look alike, or one to be mixed
 MOST_LEADING, MOST_PAIRS, MOST_SINGLE, MOST_DOUBTFUL = 10, 4, 8, 8  # categories, pairs of each kind, and images shown
 MOST_LABELS = 8  # images whose labels look wrong
 PAIR_PICTURES = 4  # of each category, or part
@@ -57,12 +57,12 @@ class Comparison(NamedTuple):
     @property
     def alike(self) -> list[tuple[int, ...]]:
         """The ids of categories that probably are one, in pairs."""
-        return [each.categories for each in self.merges if (each.likely or 0.0) >= LIKELY_ENOUGH]
+        return [each.categories for each in self.merges if (each.likely or 0.0) >= MERGE_LIKELY]
 
     @property
     def mixed(self) -> list[int]:
         """The ids of categories that probably are two."""
-        return [each.categories[0] for each in self.splits if (each.likely or 0.0) >= LIKELY_ENOUGH]
+        return [each.categories[0] for each in self.splits if (each.likely or 0.0) >= SPLIT_LIKELY]
 
 
 NOT_COMPARED = Comparison()
@@ -103,8 +103,8 @@ def find_highlights(run: Run, cards: Sequence[Card], compared: Comparison) -> Hi
         leading=among[:MOST_LEADING],
         found=len(new),
         more=max(0, len(new) - MOST_LEADING),
-        merges=[each for each in joined if each.likely >= LIKELY_ENOUGH][:MOST_PAIRS],
-        mixed=[each for each in divided if each.likely >= LIKELY_ENOUGH][:MOST_PAIRS],
+        merges=[each for each in joined if each.likely >= MERGE_LIKELY][:MOST_PAIRS],
+        mixed=[each for each in divided if each.likely >= SPLIT_LIKELY][:MOST_PAIRS],
         single=single[:MOST_SINGLE],
         singles=len(single),
         doubtful=sorted(unsure, key=lambda row: (float(a.confidence[row]), row))[:MOST_DOUBTFUL],

@@ -162,6 +162,7 @@ class _Page:
         }
         scores, a, home = run.metrics, run.assignments, os.path.abspath(run.folder)
         shown_path = partial(summary.shown_path, absolute_paths=absolute_paths)
+        shared = [shared_text(each, run.facts, home) for each in run.facts.notes]
         found = (curves.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
         self.values = {
             "run": run,
@@ -171,7 +172,7 @@ class _Page:
             "review": f"sortal review {shlex.quote(readable(shown_path(str(run.folder)), LONGEST_PATH))}",
             "folders": [each["name"] for each in self.data["sources"] if each["name"] is not None],
             "command": run.facts.command if absolute_paths else shared_command(run.facts.command),
-            "notes": [each if absolute_paths else shared_text(each, run.facts, home) for each in run.facts.notes],
+            "notes": summary.Notes.of(run.facts.notes if absolute_paths else shared),
             "quarantine": [replace(each, file=shown_path(each.file)) for each in run.quarantine],
             "k_curve": curves.k_curve(run.k),
             "curves": [chart for chart in found if chart],

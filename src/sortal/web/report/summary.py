@@ -2,11 +2,12 @@
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import numpy as np
@@ -27,6 +28,11 @@ MOST_CONFUSIONS = 40
 LONGEST_PATH = 1000  # characters
 MOST_COLUMNS, LONGEST_SHOWN_CELL = 40, 300  # columns of the user's table, and characters of a cell
 MOST_APART = 8  # images that fit nowhere, of those shown first
+# How notes begin that tell how a run was made, and those that tell what to expect of it rather than what to do.
+OF_THE_MACHINE = re.compile(
+    r"Counted |Without a GPU, |Learned on |Labelled by a review|In the bin by a review|[\d,]+ views "
+)
+TO_KNOW = re.compile(r"Confidence rests |No image is labelled|[\d,]+ images? (is|are) near-duplicate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +50,20 @@ class Card:
         """Sort key: how many images are sure, how many there are, and the mean confidence."""
         own = self.category
         return own.size - own.unsure - own.other, own.size, self.confidence or 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notes:
+    """The notes of a run: those for a person, what needs one first, and those about how it was made."""
+
+    person: list[str]
+    machine: list[str]
+
+    @classmethod
+    def of(cls, notes: Sequence[str]) -> Self:
+        person = [each for each in notes if not OF_THE_MACHINE.match(each)]
+        person.sort(key=lambda each: TO_KNOW.match(each) is not None)
+        return cls(person=person, machine=[each for each in notes if OF_THE_MACHINE.match(each)])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from sortal.web.start.home import Home
 SAMPLE_FOLDER = "digits"
 CHOSEN_SETTINGS = ("k", "granularity", "backbone", "epochs")  # that the page offers
 CHOSEN_BACKBONES = (AUTO, CONVNET)
-Asked: TypeAlias = Mapping[str, Any]
+RequestBody: TypeAlias = Mapping[str, Any]
 
 
 def start_application(home: Home, children: Children, *, shows: bool) -> Starlette:
@@ -34,24 +34,24 @@ def start_application(home: Home, children: Children, *, shows: bool) -> Starlet
     def read(answer: Callable[[Request], Any]) -> Callable[[Request], Response]:
         return lambda request: AsciiResponse(answer(request))
 
-    def write(act: Callable[[Asked], Any]) -> Any:
+    def write(act: Callable[[RequestBody], Any]) -> Any:
         async def respond(request: Request) -> Response:
             return AsciiResponse(await run_in_threadpool(act, await json_body(request)))
 
         return respond
 
-    def started(asked: Asked) -> Any:
+    def started(asked: RequestBody) -> Any:
         kind, at = _text(asked, "kind"), _text(asked, "at")
         if kind not in COMMAND_WORDS:
             raise InputError(f"kind must be one of {', '.join(COMMAND_WORDS)}.")
         return children.start(kind, asked, COMMAND_WORDS[kind](home, at, asked)).to_json()
 
-    def stopped(asked: Asked) -> Any:
+    def stopped(asked: RequestBody) -> Any:
         child = children.get(asked.get("number"))
         child.stop()
         return child.to_json()
 
-    def resumed(asked: Asked) -> Any:
+    def resumed(asked: RequestBody) -> Any:
         child = children.get(asked.get("number"))
         return children.start(child.kind, child.asked, child.words).to_json()
 
@@ -81,14 +81,14 @@ def start_application(home: Home, children: Children, *, shows: bool) -> Starlet
     )
 
 
-def _text(asked: Asked, name: str) -> str:
+def _text(asked: RequestBody, name: str) -> str:
     value = asked.get(name, "")
     if not isinstance(value, str):
         raise InputError(f"{name} must be text.")
     return value
 
 
-def _labels(home: Home, asked: Asked) -> list[str]:
+def _labels(home: Home, asked: RequestBody) -> list[str]:
     """Return the options for labels: from folders, from a table, or none."""
     labels = _text(asked, "labels")
     unknown = ["--placeholders", "unlabelled"]
@@ -99,7 +99,7 @@ def _labels(home: Home, asked: Asked) -> list[str]:
     return unknown
 
 
-def _settings(asked: Asked) -> list[str]:
+def _settings(asked: RequestBody) -> list[str]:
     """Return the options for settings, which are checked as those of a command line are."""
     given = asked.get("settings", {})
     if not isinstance(given, dict) or not {*given} <= {*CHOSEN_SETTINGS}:
@@ -110,33 +110,33 @@ def _settings(asked: Asked) -> list[str]:
     return [word for field in fields(Discovery) if field.name in given for word in _option(field.name, chosen)]
 
 
-def _option(name: str, values: Asked) -> tuple[str, str]:
+def _option(name: str, values: RequestBody) -> tuple[str, str]:
     return f"--{name.replace('_', '-')}", str(values[name])
 
 
-def _check(home: Home, at: str, asked: Asked) -> list[str]:
+def _check(home: Home, at: str, asked: RequestBody) -> list[str]:
     return ["check", str(home.path(at)), *_labels(home, asked), "--json"]
 
 
-def _sort(home: Home, at: str, asked: Asked) -> list[str]:
+def _sort(home: Home, at: str, asked: RequestBody) -> list[str]:
     run = home.new(at, _text(asked, "run"))
     # The page has told what it will take, so that training again needs no further question.
     options = [*_labels(home, asked), "--out", str(run), *_settings(asked)]
     return ["discover", str(home.path(at)), *options, "--json", "--yes"]
 
 
-def _forecast(home: Home, at: str, asked: Asked) -> list[str]:
+def _forecast(home: Home, at: str, asked: RequestBody) -> list[str]:
     return [*_sort(home, at, asked), "--dry-run"]
 
 
-def _export(home: Home, at: str, asked: Asked) -> list[str]:
+def _export(home: Home, at: str, asked: RequestBody) -> list[str]:
     format = _text(asked, "format")
     if format not in EXPORT_FORMATS:
         raise InputError(f"format must be one of {', '.join(EXPORT_FORMATS)}.")
     return ["export", str(home.path(at)), "--format", format, "--out", str(home.new(at, _text(asked, "name")))]
 
 
-COMMAND_WORDS: dict[str, Callable[[Home, str, Asked], list[str]]] = {
+COMMAND_WORDS: dict[str, Callable[[Home, str, RequestBody], list[str]]] = {
     "check": _check,
     "forecast": _forecast,
     "sort": _sort,

@@ -1,6 +1,7 @@
 // The answers to what is asked, as buttons with keys, and the heading above.
 
 import { labelOf } from "/static/review/keys.js";
+import { folded, shortened } from "/static/review/toolbar.js";
 import { button, isolated, make } from "/static/shared/dom.js";
 
 const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
@@ -12,16 +13,17 @@ const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 export function offer(body, keys, safe = false) {
   body.querySelector(".answers")?.remove();
   const answers = keys.map(({ key, what, action, isName, now }, at) => {
-    const text = isName ? isolated(what) : make("span", { textContent: capital(now?.() ?? what) });
+    const said = now ? make("span", { textContent: capital(now()) }) : shortened(capital(what));
+    const text = isName ? isolated(what) : said;
     const kbd = make("kbd", { textContent: labelOf(key), ariaHidden: "true" });
     return button(text, action, { className: safe && !at ? "primary" : "" }, kbd);
   });
-  body.append(make("div", { className: "answers", role: "toolbar", ariaLabel: "Answers" }, ...answers));
+  body.append(make("div", { className: "answers", role: "toolbar", ariaLabel: "Answers" }, ...folded(answers, 3)));
 }
 
 /** Let the answers that are offered say what they do now. */
 export function relabel(body, keys) {
-  const buttons = [...body.querySelectorAll(".answers button")];
+  const buttons = [...body.querySelectorAll(".answers button:not(.fold)")];
   keys.forEach(({ now }, at) => {
     if (now && buttons[at]) buttons[at].firstChild.textContent = now();
   });

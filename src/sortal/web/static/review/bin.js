@@ -17,7 +17,8 @@ export async function binPage(view) {
     const [all, chosen] = [grid.count, grid.chosen.size];
     count.textContent = chosen ? `${thousands(chosen)} of ${thousands(all)} chosen` : counted(all, "image");
   };
-  const grid = new Grid(await get("/api/bin"), { changed: tell, open: (row) => openImage(row, grid.data.rows) });
+  const open = (row) => openImage(row, grid.data.rows);
+  const grid = new Grid(await get("/api/bin"), { named: true, changed: tell, open });
   const withChosen = (action) => async () => {
     const rows = [...grid.chosen];
     if (!rows.length) return toast("Choose images first: click, drag, or use the arrow keys and space.");

@@ -1,6 +1,6 @@
 // Images that came later and look like something new: whether they are a class of their own.
 
-import { headline } from "/static/review/answers.js";
+import { headline, relabel } from "/static/review/answers.js";
 import { chooseName } from "/static/review/dialogs.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
@@ -14,7 +14,8 @@ export async function candidate(body, item, at) {
   const [rows, like] = item.rows;
   const [id] = item.categories;
   const [own, beside] = await Promise.all([describe(rows), describe(like)]);
-  const grid = new Grid(own, { word: "left out" });
+  const kept = () => rows.filter((row) => !grid.chosen.has(row));
+  const grid = new Grid(own, { word: "left out", changed: () => relabel(body, keys) });
   const similar = new Grid(beside, { fixed: true });
   const more = item.images > rows.length ? ` These are the ${thousands(rows.length)} most typical.` : "";
   const heading = make("h2", {}, "The most similar category: ", shown(categoryOf(id)));
@@ -27,16 +28,21 @@ export async function candidate(body, item, at) {
     grid.element,
     make("section", { className: "similar" }, heading, similar.element),
   );
-  /** Decide on all but the chosen: where they go is asked for. */
+  /** Decide on all but the chosen, once it is known where they go. */
   const place = (where) => async () => {
-    const kept = rows.filter((row) => !grid.chosen.has(row));
-    if (!kept.length) return toast("Every image is left out. Put the question off instead.");
-    const to = await where(kept.length);
-    if (to) await decide(moving(kept, to), at.version);
+    if (!kept().length) return toast("Every image is left out. Put the question off instead.");
+    const to = await where(counted(kept().length, "image"));
+    if (to) await decide(moving(kept(), to), at.version);
   };
-  const name = (count) => chooseName(`Name the class of ${counted(count, "image")}`, { required: true });
-  const move = (count) => chooseName(`Move ${counted(count, "image")} to`, { create: "" });
-  const keys = bind("candidate", { yes: place(name), no: place(() => ({ id })), move: place(move) });
+  const name = (images) => chooseName(`Name the class of ${images}`, { required: true });
+  const move = (images) => chooseName(`Move ${images} to`, { create: "" });
+  const bin = () => (kept().length ? decide({ do: "bin", rows: kept() }, at.version) : null);
+  const bound = bind("candidate", { yes: place(name), no: place(() => ({ id })), move: place(move), bin });
+  const says = {
+    y: () => `A new class of ${thousands(kept().length)}: name it`,
+    n: () => `No: ${categoryOf(id).name}`,
+  };
+  const keys = bound.map((each) => (says[each.key] ? { ...each, now: says[each.key] } : each));
   const close = () => [grid, similar].forEach((each) => each.close());
   return { keys, close };
 }

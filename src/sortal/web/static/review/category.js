@@ -8,6 +8,7 @@ import { askMove, mergeInto, moving, rename, shown } from "/static/review/names.
 import { acceptedUnseen, leftToDo } from "/static/review/phrases.js";
 import { stacked, unstacked } from "/static/review/stacks.js";
 import { categoryOf, decide, get, goTo, state, toast } from "/static/review/state.js";
+import { folded } from "/static/review/toolbar.js";
 import { button, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
@@ -15,6 +16,7 @@ const ORDERS = { doubt: "Least sure first", typical: "Most typical first" };
 const COLUMN_ORDERS = { up: "Column, ascending", down: "Column, descending" };
 const FITS = "text, >5 or 5..9";
 const STACKS = "Show images of a group as one, and decide on all of them";
+const FIRST_TOOLS = 5; // the count and the tools that a narrow window shows
 const BUTTONS = {
   confirmPage: "Confirm page",
   confirm: "Confirm",
@@ -84,7 +86,7 @@ function actionsOf(id, grid, other) {
 }
 
 /** The tools of a grid; beside another, only some actions have a key. */
-function toolbar(grid, actions, other, ...first) {
+function toolbar(grid, actions, other, count, ...views) {
   const names = Object.keys(BUTTONS).filter((name) => !other || name !== "beside");
   const tools = names.map((name) => {
     const [key] = KEYS[other ? "pair" : "category"][name] ?? [];
@@ -95,7 +97,10 @@ function toolbar(grid, actions, other, ...first) {
     };
     return button(BUTTONS[name], act, { className: name === "confirmPage" ? "primary" : "" }, kbd);
   });
-  return make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, ...first, ...tools);
+  for (const view of views) view.classList.add("view");
+  const [first, rest] = [tools.slice(0, FIRST_TOOLS - 1), tools.slice(FIRST_TOOLS - 1)];
+  const elements = folded([count, ...first, ...views, ...rest], FIRST_TOOLS);
+  return make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, ...elements);
 }
 
 /** The choice of a column and of what its cells must fit; calls `changed`. */

@@ -1,15 +1,17 @@
 // A grid of any number of images, of which only those in view are elements; and which of them are chosen.
 
 import {
-  CELL, columnsIn, heightOf, indexAt, indicesIn, LINE, moved, range, touching, wholeLines,
+  heightOf, indexAt, indicesIn, moved, range, shapeOf, touching, wholeLines,
 } from "/static/review/grid_layout.js";
 import { sureness } from "/static/review/phrases.js";
-import { lostPicture, thumb } from "/static/review/pictures.js";
-import { categoryOf, state } from "/static/review/state.js";
+import { large, lostPicture, thumb } from "/static/review/pictures.js";
+import { arrange, join, leave, SIZES } from "/static/review/sizes.js";
+import { categoryOf, goTo, state } from "/static/review/state.js";
 import { make } from "/static/shared/dom.js";
 
 const BEYOND = 3; // lines above and below the view
 const COVERED = 170; // pixels at the top of the window that bars may cover
+const COARSE = 280; // pixels of a cell that a thumbnail is too coarse for
 
 /** What has been said of an image, in words; empty if nothing has. */
 export function reviewedWord({ reviewed, labelled }, index) {
@@ -21,8 +23,10 @@ export class Grid {
   /**
    * `data` has the columns of the server; `changed` is called when the selection changes; `named` shows categories.
    * With a `word`, which is written on what is chosen, clicks and boxes add to the choice; `fixed` allows none.
+   * `ofGroups` says that an image stands for all of its group, wherever they are.
    */
-  constructor(data, { changed = () => {}, open = () => {}, named = false, word = "", fixed = false } = {}) {
+  constructor(data, options = {}) {
+    const { changed = () => {}, open = () => {}, named = false, word = "", fixed = false, ofGroups = false } = options;
     const role = { role: "listbox", ariaLabel: "Images", ariaMultiSelectable: "true" };
     this.element = make("div", { className: "grid", tabIndex: 0, ...role });
     this.changed = () => {};
@@ -30,6 +34,7 @@ export class Grid {
     this.named = named;
     this.word = word;
     this.fixed = fixed;
+    this.ofGroups = ofGroups;
     this.cells = new Map(); // by index
     this.spare = new Map(); // of images that may be drawn again, by row
     this.empty = make("p", { className: "state", textContent: "No images here.", hidden: true });
@@ -37,10 +42,15 @@ export class Grid {
     this.chosen = new Set(); // rows
     this.cursor = 0;
     this.anchor = 0;
+    this.side = SIZES[0];
     this.show(data);
     this.changed = changed;
-    this.observer = new ResizeObserver(() => this.layout());
+    this.observer = new ResizeObserver(() => {
+      this.layout();
+      arrange();
+    });
     this.observer.observe(this.element);
+    join(this);
     this.scrolled = () => this.draw();
     addEventListener("scroll", this.scrolled, { passive: true });
     this.element.addEventListener("pointerdown", (event) => this.press(event));
@@ -53,6 +63,7 @@ export class Grid {
   }
 
   close() {
+    leave(this);
     this.observer.disconnect();
     removeEventListener("scroll", this.scrolled);
   }
@@ -76,32 +87,52 @@ export class Grid {
     this.spare.clear();
     this.empty.hidden = this.count > 0;
     this.changed();
+    arrange();
   }
 
   // Drawing
 
+  /** Make room for pictures of another size. */
+  reshape(side) {
+    this.shape = shapeOf(this.element.clientWidth, side, this.count);
+    this.element.style.height = `${heightOf(this.shape)}px`;
+  }
+
+  /** Draw pictures in another size; sharper ones if that is large. */
+  resize(side) {
+    const sharper = side >= COARSE !== this.side >= COARSE;
+    this.side = side;
+    if (sharper) {
+      for (const cell of this.cells.values()) cell.remove();
+      this.cells.clear();
+    }
+    this.layout();
+  }
+
   layout() {
-    this.columns = columnsIn(this.element.clientWidth);
-    this.element.style.height = `${heightOf(this.count, this.columns)}px`;
+    this.reshape(this.side);
+    if (!this.element.clientWidth) return; // it is not on the page yet
     for (const [index, cell] of this.cells) this.place(index, cell);
     this.draw();
   }
 
   place(index, cell) {
-    const side = this.element.clientWidth / this.columns || CELL;
-    cell.style.left = `${(index % this.columns) * side}px`;
-    cell.style.top = `${Math.floor(index / this.columns) * LINE}px`;
+    const { columns, line } = this.shape;
+    const side = this.element.clientWidth / columns || this.side;
+    cell.style.left = `${(index % columns) * side}px`;
+    cell.style.top = `${Math.floor(index / columns) * line}px`;
     cell.style.width = `${side}px`;
-    cell.style.height = `${LINE}px`;
+    cell.style.height = `${line}px`;
   }
 
   /** The first and the last index of whole lines that nothing covers. */
   inView() {
     const { top } = this.element.getBoundingClientRect();
     const bars = [...document.querySelectorAll(".bar, .sticky")];
-    const covering = bars.filter((each) => getComputedStyle(each).position === "sticky");
-    const covered = Math.max(0, ...covering.map((each) => each.getBoundingClientRect().bottom));
-    return wholeLines(covered - top, innerHeight - top, this.columns, this.count);
+    const placed = (position) => bars.filter((each) => getComputedStyle(each).position === position);
+    const covered = Math.max(0, ...placed("sticky").map((each) => each.getBoundingClientRect().bottom));
+    const end = Math.min(innerHeight, ...placed("fixed").map((each) => each.getBoundingClientRect().top));
+    return wholeLines(covered - top, end - top, this.shape);
   }
 
   /** The rows of the images in view. */
@@ -112,9 +143,9 @@ export class Grid {
 
   draw() {
     const { top } = this.element.getBoundingClientRect();
-    const [first, last] = touching(-top, innerHeight - top, this.columns, this.count);
-    const from = Math.max(0, first - BEYOND * this.columns);
-    const to = Math.min(this.count - 1, last + BEYOND * this.columns);
+    const [first, last] = touching(-top, innerHeight - top, this.shape);
+    const from = Math.max(0, first - BEYOND * this.shape.columns);
+    const to = Math.min(this.count - 1, last + BEYOND * this.shape.columns);
     for (const [index, cell] of this.cells) {
       if (index >= from && index <= to) continue;
       cell.remove();
@@ -131,12 +162,12 @@ export class Grid {
     const sure = sureness(this.data, index, state.unsure_below);
     const spare = this.spare.get(row);
     this.spare.delete(row);
-    const image = gone ? lostPicture(gone) : spare?.querySelector("img") ?? thumb(row);
+    const image = gone ? lostPicture(gone) : spare?.querySelector("img") ?? (this.side >= COARSE ? large : thumb)(row);
     const doneMark = make("span", { className: "done", textContent: done });
     const doubt = sure === "sure" ? "" : sure;
     const textContent = this.named ? categoryOf(category[index])?.name ?? "" : this.data.cell?.[index] || doubt;
     const line = make("span", { className: "line" }, make("bdi", { textContent }), doneMark);
-    const size = this.data.stacks?.get(row)?.length ?? 1;
+    const size = (this.ofGroups ? this.data.stack[index] : this.data.stacks?.get(row))?.length ?? 1;
     const stack = size > 1 && make("span", { className: "stack", textContent: `×${size}` });
     const word = this.word && make("bdi", { className: "word", textContent: this.word });
     const cell = spare ?? make("div", { className: "cell", role: "option", id: `image-${row}` });
@@ -196,7 +227,7 @@ export class Grid {
 
   indexOfEvent(event) {
     const box = this.element.getBoundingClientRect();
-    return indexAt(event.clientX - box.left, event.clientY - box.top, box.width, this.columns, this.count);
+    return indexAt(event.clientX - box.left, event.clientY - box.top, box.width, this.shape);
   }
 
   /** A click chooses; a drag draws a box around what it chooses. */
@@ -236,7 +267,7 @@ export class Grid {
     for (const [name, pixels] of Object.entries({ left: drawn.left, top: drawn.top, ...size })) {
       box.style[name] = `${pixels}px`;
     }
-    const indices = indicesIn(drawn, area.width, this.columns, this.count);
+    const indices = indicesIn(drawn, area.width, this.shape);
     this.choose([...keep, ...indices.map((index) => this.data.rows[index])]);
   }
 
@@ -255,7 +286,7 @@ export class Grid {
 
   key(event) {
     if (!this.count || event.altKey) return;
-    const to = moved(this.cursor, event.key, this.columns, this.count);
+    const to = moved(this.cursor, event.key, this.shape);
     if (to !== null) {
       this.cursor = to;
       if (event.shiftKey) this.chooseRange(to);
@@ -268,6 +299,7 @@ export class Grid {
     } else if (event.key === "Enter") this.openAt(this.cursor);
     else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey)) this.choose(this.data.rows);
     else if (event.key === "Escape" && this.chosen.size) this.choose([]);
+    else if (event.key === "l" && !event.ctrlKey && !event.metaKey) goTo(`like/${this.data.rows[this.cursor]}`);
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -275,8 +307,9 @@ export class Grid {
 
   scrollTo(index) {
     const { top } = this.element.getBoundingClientRect();
-    const y = top + Math.floor(index / this.columns) * LINE;
+    const { columns, line } = this.shape;
+    const y = top + Math.floor(index / columns) * line;
     if (y < COVERED) scrollBy({ top: y - COVERED, behavior: "instant" });
-    else if (y + LINE > innerHeight) scrollBy({ top: y + LINE - innerHeight + 12, behavior: "instant" });
+    else if (y + line > innerHeight) scrollBy({ top: y + line - innerHeight + 12, behavior: "instant" });
   }
 }

@@ -46,14 +46,15 @@ export async function imagePage(view, row) {
   const about = make(
     "div",
     {},
-    make("h2", {}, isolated(file)),
     facts,
+    make("p", { className: "small file", title: file }, isolated(file)),
     group && make("h3", { textContent: "Others of its group" }),
     group,
     make("h3", { textContent: "Move it to a similar category" }),
     similar,
     make("h3", { textContent: "Most similar images" }),
     beside,
+    make("p", { className: "more" }, make("a", { href: `#/like/${row}`, textContent: "More like this" })),
   );
   view.replaceChildren(make("div", { className: "large" }, picture, about));
 
@@ -87,6 +88,7 @@ export async function imagePage(view, row) {
       if (action) await decide(action);
     },
     reject: () => decide({ do: "reject", rows: [row], category: here.category[0] }),
+    like: () => goTo(`like/${row}`),
     bin: () => decide({ do: here.category[0] === NOWHERE ? "put back" : "bin", rows: [row] }),
     back: () => goTo(here.category[0] === NOWHERE ? "bin" : `category/${here.category[0]}`),
   });

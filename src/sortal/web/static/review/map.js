@@ -1,14 +1,15 @@
 // The map, and beside it the images inside the lasso.
 
-import { chooseName } from "/static/review/dialogs.js";
 import { Grid, reviewedWord } from "/static/review/grid.js";
 import { openImage } from "/static/review/image.js";
-import { bind, KEYS } from "/static/review/keys.js";
-import { askMove } from "/static/review/names.js";
+import { bind } from "/static/review/keys.js";
+import { mixedActions, mixedTools } from "/static/review/mixed.js";
 import { sureness } from "/static/review/phrases.js";
 import { thumb } from "/static/review/pictures.js";
-import { categoryOf, decide, get, state, toast } from "/static/review/state.js";
+import { categoryOf, get, state } from "/static/review/state.js";
+import { folded } from "/static/review/toolbar.js";
 import { button, categoryColour, isolated, make, styleColour } from "/static/shared/dom.js";
+import { middle } from "/static/shared/geometry.js";
 import { PointMap } from "/static/shared/point_map.js";
 import { counted, thousands } from "/static/shared/text.js";
 
@@ -16,6 +17,7 @@ const COLUMNS = ["rows", "category", "confidence", "reviewed", "labelled", "othe
 const LABEL =
   "Map of the images. Drag draws a lasso; with Alt, or the middle button, it pans. " +
   "Plus and minus zoom, arrow keys pan, 0 resets.";
+const SCALE = [[0, "least sure"], [1, "surest"]];
 const REVIEWED_COLOURS = { confirmed: "--known", moved: "--new", rejected: "--astray", labelled: "--known" };
 
 /** What decides the colour of a point, and the colour of such a value. */
@@ -37,8 +39,10 @@ function statusOf(data, at) {
 }
 
 /** The columns of some points as those of a grid. */
-const columnsOf = (data, points) =>
-  Object.fromEntries(COLUMNS.map((name) => [name, points.map((point) => data[name][point])]));
+function columnsOf(data, points) {
+  const columns = COLUMNS.map((name) => [name, points.map((point) => data[name][point])]);
+  return { ...Object.fromEntries(columns), version: data.version };
+}
 
 function tooltip(data, point) {
   const said = reviewedWord(data, point) || state.reviewed_words[0];
@@ -50,15 +54,15 @@ function tooltip(data, point) {
   ];
 }
 
-/** The category that most of these points are in, and those of them that are. */
-function largestGroup(data, points) {
+/** The points of a map by a value of each, those of the most frequent value first. */
+function grouped(count, valueOf) {
   const groups = new Map();
-  for (const point of points) {
-    const category = data.category[point];
-    if (!groups.has(category)) groups.set(category, []);
-    groups.get(category).push(point);
+  for (let point = 0; point < count; point++) {
+    const value = valueOf(point);
+    if (!groups.has(value)) groups.set(value, []);
+    groups.get(value).push(point);
   }
-  return [...groups].sort(([, a], [, b]) => b.length - a.length)[0];
+  return [...groups].sort(([, a], [, b]) => b.length - a.length);
 }
 
 /** The colour of a value of a column: a share of its range, or the number of a value; below 0 without one. */
@@ -77,19 +81,51 @@ export async function mapPage(view) {
   const select = make("select", { ariaLabel: "Colour by", onchange: () => recolour() }, ...colours, ofColumn);
   let column = null; // what decides the colours, if that is a column
   const colouring = () => COLOURS[select.value] ?? COLOURS.category; // while a column is being loaded
-  const legend = make("div", { className: "legend", role: "group", ariaLabel: "Colours" });
-  const load = async () => {
-    column = select.value in COLOURS ? null : await get(`/api/colours/${select.value}`);
-    const key = (column?.key ?? []).map(([value, text]) => {
-      const swatch = make("i", { ariaHidden: "true" });
-      swatch.style.setProperty("--swatch", columnColour(value, column.scale));
-      return make("span", {}, swatch, isolated(text));
-    });
-    legend.replaceChildren(...key);
-  };
-  const recolour = async () => {
-    await load();
+  const legend = make("div", { id: "legend", role: "group", ariaLabel: "Colours" });
+  let lit = null; // the value of the legend whose points are highlighted
+
+  /** What the colours mean: values with their names. A scale has a few of its values, which nothing is exactly. */
+  function meanings() {
+    if (column?.scale) return column.key.map(([value, text]) => [value, text, []]);
+    if (select.value === "confidence") return SCALE.map(([value, text]) => [value, text, []]);
+    const names = new Map(column?.key ?? []);
+    const nameOf = {
+      category: (id) => categoryOf(id)?.name ?? "",
+      reviewed: (word) => word || "not reviewed",
+    }[select.value] ?? ((value) => (column ? names.get(value) ?? "" : value));
+    return grouped(map.count, map.valueOf).map(([value, points]) => [value, nameOf(value), points]);
+  }
+
+  function legendLine([value, text, points]) {
+    const swatch = make("i", { ariaHidden: "true" });
+    swatch.style.setProperty("--swatch", map.colourOf(value));
+    if (!points.length) return make("span", {}, swatch, isolated(text));
+    const show = () => {
+      lit = lit === value ? null : value;
+      map.light(lit === null ? null : (point) => map.valueOf(point) === lit);
+      if (lit === null) map.zoom(0);
+      else map.frame(points);
+      for (const each of legend.children) each.ariaPressed = String(each === line && lit !== null);
+    };
+    const size = make("span", { className: "n", textContent: thousands(points.length) });
+    const state = { title: text, ariaPressed: String(lit === value) };
+    const line = button(swatch, show, state, isolated(text, "name"), size);
+    return line;
+  }
+
+  /** Explain the colours, and put names on the map. */
+  function explain() {
+    legend.replaceChildren(...meanings().filter(([, text]) => text).map(legendLine));
+    const named = grouped(map.count, (point) => map.data.category[point]);
+    map.labels = named.map(([id, points]) => [categoryOf(id)?.name ?? "", ...middle(points, map.data)]);
     map.redraw();
+  }
+
+  const recolour = async () => {
+    column = select.value in COLOURS ? null : await get(`/api/colours/${select.value}`);
+    lit = null;
+    map.light(null);
+    explain();
   };
   const nothing = Object.fromEntries([...COLUMNS, "x", "y"].map((name) => [name, []]));
   const grid = new Grid(nothing, { open: (row) => openImage(row, grid.data.rows) });
@@ -113,39 +149,21 @@ export async function mapPage(view) {
     count.textContent = points.length ? `${counted(points.length, "image")} in the lasso` : hint;
   }
 
-  const act = (action) => action && decide(action, map.data.version);
   const inLasso = () => (grid.chosen.size ? [...grid.chosen] : grid.data.rows.filter((row) => grid.canChoose(row)));
-  const needsImages = (action) => async () => {
-    const rows = inLasso();
-    if (rows.length) await action(rows);
-    else toast("Draw around images first.");
-  };
-  const actions = {
-    confirm: needsImages((rows) => act({ do: "accept", rows })),
-    move: needsImages(async (rows) => act(await askMove(`Move ${counted(rows.length, "image")} to`, rows))),
-    bin: needsImages((rows) => act({ do: "bin", rows })),
-    split: needsImages(async (rows) => {
-      const [own, points] = largestGroup(grid.data, rows.map((row) => grid.indexOf.get(row)));
-      const wanted = points.map((point) => grid.data.rows[point]);
-      const title = `Split ${counted(wanted.length, "image")} off ${categoryOf(own).name} as`;
-      const to = await chooseName(title, { existing: false });
-      if (to) await act({ do: "split", rows: wanted, name: to.name });
-    }),
-  };
-  const tool = (text, name) => {
-    const kbd = make("kbd", { textContent: KEYS.map[name][0], ariaHidden: "true" });
-    return button(text, () => actions[name](), {}, kbd);
-  };
-  const offered = { confirm: "Confirm", move: "Move", split: "Split off", bin: "No category" };
-  const tools = Object.entries(offered).map(([key, words]) => tool(words, key));
+  const actions = mixedActions(grid, inLasso, "Draw around images first.");
   const bar = { className: "sticky", role: "toolbar", ariaLabel: "Decisions" };
-  const stage = make("div", { className: "stage" }, canvas, tip);
-  const beside = make("section", {}, make("div", bar, select, ...tools, count), legend, grid.element);
+  const tools = folded([count, ...mixedTools(actions, "map")], 5);
+  const zooms = [["+", 1.6, "Zoom in"], ["−", 1 / 1.6, "Zoom out"], ["⟲", 0, "Show everything"]];
+  const zoom = zooms.map(([text, by, ariaLabel]) => button(text, () => map.zoom(by), { ariaLabel, title: ariaLabel }));
+  const stage = make("div", { className: "stage" }, canvas, tip, make("div", { className: "zoom" }, ...zoom));
+  const beside = make("section", {}, make("div", bar, ...tools), select, legend, grid.element);
   view.replaceChildren(make("div", { className: "with-map" }, stage, beside));
   list([]);
+  canvas.focus({ preventScroll: true });
   const update = async () => {
     const before = new Set(grid.data.rows);
     map.show(await get("/api/map"));
+    explain();
     list(map.data.rows.flatMap((row, point) => (before.has(row) ? [point] : [])));
   };
   const close = () => {

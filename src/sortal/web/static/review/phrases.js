@@ -31,9 +31,6 @@ export function sureness({ confidence, other }, index, unsureBelow) {
   return confidence[index] < unsureBelow ? "unsure" : "sure";
 }
 
-/** Say how likely something is that is asked. */
-export const howLikely = (likely) => (likely < 0.8 ? "perhaps" : "probably");
-
 /** Say what is left to do in a category. */
 export function leftToDo({ size, settled, unsure, other }) {
   if (settled === size) return size ? "all settled" : "empty";

@@ -2,35 +2,40 @@
 
 import { headline, offer, relabel } from "/static/review/answers.js";
 import { candidate } from "/static/review/candidates.js";
+import { disputed } from "/static/review/disputes.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
-import { consequence, howLikely, sureness } from "/static/review/phrases.js";
+import { consequence, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
-import { Growth, nextQuestion, questionKey } from "/static/review/queue.js";
+import { asking, Growth, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
-import { categoryOf, decide, describe, get, goTo, state, toast } from "/static/review/state.js";
-import { isolated, make } from "/static/shared/dom.js";
+import { stacked, unstacked } from "/static/review/stacks.js";
+import {
+  asked as told, categoryOf, decide, describe, get, getAsking, goTo, state, toast,
+} from "/static/review/state.js";
+import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
-const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate };
+const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate, disputed };
 const CONFIRMING = ["grow", "page", "audit"]; // kinds whose first answer takes back nothing that was sorted
 const later = new Set(); // keys of questions that were put off
 const answered = new Map(); // keys of questions by those of the decisions that answered them
 
 /** Say in words what a question is about, and why. */
-export function inWords({ kind, categories, images, likely }) {
+export function inWords({ kind, categories, images, by }) {
   const [first, second] = categories.map((id) => shown(categoryOf(id)));
   const [title, why] = {
     grow: [["Confirm ", first], `${counted(images, "image")} open`],
-    merge: [["Are ", first, " and ", second, " the same?"], `${howLikely(likely)} one class`],
-    split: [["Is ", first, " two classes?"], `${howLikely(likely)} mixed`],
+    merge: [["Are ", first, " and ", second, " the same?"], "they look alike"],
+    split: [["Is ", first, " two classes?"], "it looks mixed"],
     audit: [["Check a sample of what was accepted unseen"], counted(images, "image")],
     page: [["Look at doubtful images of ", first], counted(images, "image")],
     image: [["Sort doubtful images one by one"], counted(images, "image")],
     label: [["Check labels that look wrong"], counted(images, "image")],
     other: [["Look at images that fit nowhere"], counted(images, "image")],
-    candidate: [["Something new? Images like ", first], counted(images, "image")],
+    candidate: [[counted(images, "image"), " look like something new, near ", first], "added later"],
+    disputed: [["Settle a disagreement"], by.map((name) => name || "someone").join(" and ")],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
@@ -49,23 +54,29 @@ export async function questions(view, start = 0) {
   let updates = 0;
   // What the screen is about; nothing is drawn while it is held.
   const at = { version: -1, done: state.done, held: false };
-  const made = { title: "Next question", keys: [], update, close: () => screen.close() };
+  const close = () => {
+    told.now = "";
+    screen.close();
+  };
+  const made = { title: "Next question", keys: [], update, close };
 
   async function update() {
     const isDecided = state.done !== at.done && state.undone === null; // and not undone
     if (asked && isDecided) answered.set(state.done, asked);
     if (at.held) return;
     const own = ++updates;
-    const { items, version } = await get("/api/queue");
+    const { items, version, taken } = await getAsking("/api/queue");
     if (own !== updates || at.held) return; // a later one is under way
     const undone = answered.get(state.undone);
-    const item = nextQuestion(items, { later, undone, asked, start, last });
+    const item = nextQuestion(items, { later, undone, asked, start, last, taken });
+    told.now = asking(item);
     [at.version, at.done] = [version, state.done];
     if (item && questionKey(item) === asked) return;
     start = 0;
     screen.close();
     [screen, asked, made.keys] = [{ keys: [], close() {} }, null, []];
     if (!item) return showEnd(items.length);
+    if (state.person) getAsking("/api/version").catch(() => {}); // so that nobody else is asked the same
     const drawn = await SCREENS[item.kind](body, item, at, next);
     if (own !== updates) return drawn.close();
     [screen, asked, last] = [drawn, questionKey(item), item.kind];
@@ -101,15 +112,26 @@ export async function questions(view, start = 0) {
   return made;
 }
 
-/** Make a grid for each group of rows, in which those are chosen that are not of the category with this id. */
-const choosing = (groups, ids, changed) =>
+/**
+ * Make a grid for each group of rows, in which those are chosen that are not of the category with this id.
+ * Images of one stack are chosen together.
+ */
+const choosing = (groups, ids, changed, options = {}) =>
   Promise.all(
     groups.map(async (rows, at) => {
-      return new Grid(await describe(rows), { changed, word: `not ${categoryOf(ids[at]).name}` });
+      const word = `not ${categoryOf(ids[at]).name}`;
+      return new Grid(stacked(await describe(rows)), { changed, word, ...options });
     }),
   );
-const chosenIn = (grids) => grids.flatMap((grid) => [...grid.chosen]);
+const chosenIn = (grids) => grids.flatMap((grid) => unstacked(grid.data, [...grid.chosen]));
 const closeAll = (grids) => () => grids.forEach((grid) => grid.close());
+
+/** Put the chosen into the bin; the question is asked again without them. */
+async function binChosen(grids, at) {
+  const rows = chosenIn(grids);
+  if (!rows.length) return toast("Choose images first: click, drag, or use the arrow keys and space.");
+  await decide({ do: "bin", rows }, at.version);
+}
 
 /** Let the key for yes say what it does to so many images, of which those chosen in the grids are wrong. */
 function telling(keys, images, grids) {
@@ -185,6 +207,7 @@ async function grow(body, item, at, next) {
     most: answer(state.answers.most),
     bad: answer(state.answers.bad),
     take: once(finish),
+    bin: once(() => binChosen(grids, at)),
     rename: () => rename(id),
     back: once(back),
   });
@@ -195,14 +218,13 @@ async function grow(body, item, at, next) {
 }
 
 /** Say which page is shown, and what follows from the answers. */
-function growthFacts({ number, pages, open, seen, unseen }, answers) {
+function growthFacts({ number, pages, open, seen, unseen, skipped }, answers) {
   const place = `Page ${thousands(number + 1)} of ${thousands(pages)}`;
   return [
     `${place}, from the surest to the least sure, of ${counted(open, "open image")}.`,
-    answers
-      ? ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`
-      : " If these are right, so are those before them, which are accepted unseen.",
-  ];
+    answers && ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`,
+    skipped > 0 && ` If these are right, ${thousands(skipped)} ${answers ? "more" : "before"} are accepted unseen.`,
+  ].filter(Boolean);
 }
 
 async function merge(body, item, at) {
@@ -213,7 +235,7 @@ async function merge(body, item, at) {
     return [make("span", {}, shown(categoryOf(id)), size, " · ", open), item.rows[side]];
   });
   const [more, fewer] = categories.map((id) => shown(categoryOf(id)));
-  const why = [`They look alike: ${howLikely(item.likely)} one class. If so, `, fewer, " becomes part of ", more, "."];
+  const why = ["They look alike. If they are one class, ", fewer, " becomes part of ", more, "."];
   const close = await showBeside(body, ["Are these the same class?"], why, groups);
   const keys = bind("merge", {
     yes: () => decide({ do: "merge", categories }, at.version),
@@ -226,7 +248,7 @@ async function merge(body, item, at) {
 async function split(body, item, at, next) {
   const [id] = item.categories;
   const { parts, version } = await get(`/api/parts/${id}?parts=2`);
-  const why = [`It looks mixed: ${howLikely(item.likely)} two classes. The most typical images of its two parts:`];
+  const why = ["It looks mixed. These are the most typical images of its two parts:"];
   const groups = item.rows.map((rows, part) => [`Part ${part + 1}`, rows]);
   const close = await showBeside(body, ["Is ", shown(categoryOf(id)), " two classes?"], why, groups);
   const keys = bind("split", {
@@ -247,7 +269,8 @@ async function audit(body, item, at) {
   const { category } = await describe(rows);
   const ids = [...new Set(category)];
   const tell = () => relabel(body, keys);
-  const grids = await choosing(ids.map((id) => rows.filter((_, index) => category[index] === id)), ids, tell);
+  const groups = ids.map((id) => rows.filter((_, index) => category[index] === id));
+  const grids = await choosing(groups, ids, tell, { ofGroups: true });
   body.replaceChildren(
     headline(
       ["Are these right?"],
@@ -273,6 +296,7 @@ async function page(body, item, at) {
   const seen = bind("page", {
     yes: () => answer(chosenIn(grids)),
     no: () => answer(rows),
+    bin: () => binChosen(grids, at),
     rename: () => rename(id),
   });
   const keys = telling(seen, () => rows.length, () => grids);

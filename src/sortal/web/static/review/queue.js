@@ -6,6 +6,26 @@ const ONE_BY_ONE = ["image", "label"]; // kinds whose images are a question each
 export const questionKey = ({ kind, categories, images, rows }) =>
   JSON.stringify([kind, ...(ONE_BY_ONE.includes(kind) ? rows[0] : [categories, images, rows.flat().slice(0, 3)])]);
 
+const ABOUT_CATEGORIES = ["grow", "page", "merge", "split"]; // kinds that two people are not asked of one category
+const LONGEST_KEY = 120; // characters
+
+/** What a page tells the server that it asks: the key of a question, and the categories that it is about. */
+export function asking(item) {
+  if (!item) return "";
+  const about = ABOUT_CATEGORIES.includes(item.kind) ? item.categories.join(",") : "";
+  return `${questionKey(item).slice(0, LONGEST_KEY)} ${about}`;
+}
+
+/** Whether someone else is asked a question, or another one about the same category. */
+function isTaken(item, taken) {
+  const [key, about] = asking(item).split(" ");
+  const ids = about.split(",").filter(Boolean);
+  return taken.some((other) => {
+    const [theirs, categories] = other.split(" ");
+    return theirs === key || categories.split(",").some((id) => ids.includes(id));
+  });
+}
+
 /** The questions of an item: one for each image, where they are asked one by one. */
 export function single(item) {
   if (!ONE_BY_ONE.includes(item.kind)) return [item];
@@ -17,10 +37,12 @@ export function single(item) {
  * Choose the next question of the server's `items`, given the keys of those put off until `later`.
  * One that was `undone` comes back; else the one that is `asked` stays as long as it is still in the queue, both by
  * their keys; `start` asks for one by its place.
- * Whoever has begun to check labels, the `last` kind of question, goes on with them.
+ * Whoever has begun to check labels, the `last` kind of question, goes on with them. What others are asked, which is
+ * `taken`, comes last.
  */
-export function nextQuestion(items, { later, undone, asked, start, last }) {
-  const left = items.flatMap(single).filter((item) => !later.has(questionKey(item)));
+export function nextQuestion(items, { later, undone, asked, start, last, taken = [] }) {
+  const open = items.flatMap(single).filter((item) => !later.has(questionKey(item)));
+  const left = taken.length ? [...open].sort((a, b) => isTaken(a, taken) - isTaken(b, taken)) : open;
   const known = [undone, asked].map((key) => left.find((item) => questionKey(item) === key)).find(Boolean);
   if (known) return known;
   const wanted = start ? items[start] ?? items[0] : null;

@@ -10,6 +10,8 @@ import { mapPage } from "/static/review/map.js";
 import { overview } from "/static/review/overview.js";
 import { questions } from "/static/review/questions.js";
 import { refitting } from "/static/review/refit.js";
+import { likePage, searchPage, startSearch } from "/static/review/search.js";
+import { bindSlider, step } from "/static/review/sizes.js";
 import { splitting } from "/static/review/splitting.js";
 import { decide, goTo, onChange, refresh, state, watch } from "/static/review/state.js";
 import { byId, make } from "/static/shared/dom.js";
@@ -26,6 +28,8 @@ const PAGES = {
   next: questions,
   split: splitting,
   refit: refitting,
+  search: searchPage,
+  like: likePage,
 };
 const EMPTY = { title: "", keys: [], update: async () => {}, close() {} };
 const view = byId("view");
@@ -39,6 +43,9 @@ const always = bind("always", {
   overview: () => goTo(""),
   next: () => goTo("next"),
   map: () => goTo("map"),
+  search: startSearch,
+  larger: () => step(1),
+  smaller: () => step(-1),
 });
 
 function missing() {
@@ -79,7 +86,7 @@ function frame() {
     `${settled} of ${counted(filled.length, "category", "categories")}`;
   bar.ariaValueMax = String(state.images);
   bar.ariaValueNow = String(state.settled);
-  byId("run").textContent = state.run;
+  byId("run").textContent = state.person ? `${state.run} · ${state.person}` : state.run;
   for (const [what, title] of Object.entries({ undo: "Undo", redo: "Redo" })) {
     const tool = byId(what);
     tool.disabled = state[what] === null;
@@ -95,6 +102,7 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   found.action();
 });
+bindSlider(byId("size"));
 byId("undo").addEventListener("click", () => decide({ do: "undo" }));
 byId("redo").addEventListener("click", () => decide({ do: "redo" }));
 byId("help-button").addEventListener("click", () => help([...page.keys, ...always]));

@@ -8,6 +8,7 @@ const WATCH_EVERY = 1500; // milliseconds
 
 /** What /api/overview answers, with the constants of the server, and the words that names are chosen from. */
 export const state = { version: -1, categories: [], words: null };
+export const asked = { now: "" }; // what this page asks its person, as other people's pages get to know it
 export const categoryOf = (id) => state.categories.find((each) => each.id === id);
 export const goTo = (path) => { location.hash = `#/${path}`; };
 
@@ -22,12 +23,15 @@ export async function get(path) {
   throw Object.assign(new Error(body.message ?? `The server answered ${answer.status}.`), { status: answer.status });
 }
 
+/** Ask for something, and tell the server what is asked on this page. */
+export const getAsking = (path) => get(`${path}?asked=${encodeURIComponent(asked.now)}`);
+
 /** Ask for the columns of some images. */
 export const describe = (rows) => get(`/api/images?rows=${rows.join(",")}`);
 
 export async function refresh() {
   Object.assign(state, await get("/api/overview"));
-  state.words ??= (await get("/api/words")).words; // once
+  if (!state.words) Object.assign(state, await get("/api/words")); // once
   for (const listener of listeners) await listener();
 }
 
@@ -84,7 +88,7 @@ export function watch() {
   setInterval(async () => {
     if (document.hidden) return;
     try {
-      const { version } = await get("/api/version");
+      const { version } = await getAsking("/api/version");
       if (version !== state.version) await refresh();
     } catch (error) {
       if (error.status !== 403) toast(error.status ? error.message : SILENT, true);

@@ -69,3 +69,18 @@ export function tipPlace([x, y], tipWidth, tipHeight, width, height) {
   const top = Math.min(Math.max(8, y - tipHeight / 2), height - tipHeight - 8);
   return [Math.max(4, Math.min(left, width - tipWidth - 4)), Math.max(4, top)];
 }
+
+/** Those of some boxes [left, top, width, height] that overlap none before them, by their index. */
+export function apart(boxes) {
+  const kept = [];
+  boxes.forEach(([left, top, width, height], at) => {
+    const clear = ([x, y, w, h]) => x + w < left || left + width < x || y + h < top || top + height < y;
+    if (kept.every((other) => clear(boxes[other]))) kept.push(at);
+  });
+  return kept;
+}
+
+/** The middle of a group of points in both directions: the median, which outliers do not move. */
+export function middle(points, { x, y }) {
+  return [x, y].map((axis) => points.map((point) => axis[point]).sort((a, b) => a - b)[points.length >> 1]);
+}

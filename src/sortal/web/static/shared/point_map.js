@@ -2,11 +2,14 @@
 
 import { styleColour } from "/static/shared/dom.js";
 import {
-  bounded, ends, framed, isInside, nearest, pixelOf, radiusOf, tipPlace, zoomed,
+  apart, bounded, ends, framed, isInside, nearest, pixelOf, radiusOf, tipPlace, zoomed,
 } from "/static/shared/geometry.js";
 
 const REACH = { touch: 24, mouse: 14 }; // pixels between the pointer and a point that it means
 const OPACITY = { lit: 0.88, dim: 0.12 };
+const LABEL_FONT = "600 12px system-ui, sans-serif";
+const LABEL_HEIGHT = 16; // pixels
+const LONGEST_LABEL = 24; // characters
 const SMALLEST_SHAPE = 2; // pixels: smaller points are squares
 const ARROWS = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] };
 const ZOOMS = { "+": 1.4, "=": 1.4, "-": 1 / 1.4, 0: 0 };
@@ -39,10 +42,12 @@ export class PointMap {
    *
    * `valueOf(point)` is what decides the colour of a point, and `colourOf(value)` that colour; `shapeOf(point)` names
    * its shape. `describe(point)` returns what its tooltip shows, and `clickOn(point)` the function that a click calls,
-   * or null. With `choose(points)`, dragging draws a lasso, and Alt or the middle button pans.
+   * or null. With `choose(points)`, dragging draws a lasso, and Alt or the middle button pans. `labels` are texts at
+   * coordinates, [text, x, y], the most important first.
    */
   constructor(canvas, tip, { data, valueOf, colourOf, shapeOf = () => "disc", describe, clickOn, choose = null }) {
     Object.assign(this, { canvas, tip, data, valueOf, colourOf, shapeOf, describe, clickOn, choose });
+    this.labels = [];
     this.context = canvas.getContext("2d");
     this.view = { scale: 1, x: 0, y: 0 };
     [this.width, this.height] = [1, 1];
@@ -89,6 +94,22 @@ export class PointMap {
       x + scale * pixelOf(this.data.x[point], this.width),
       y + scale * pixelOf(this.data.y[point], this.height),
     ];
+  }
+
+  /** The labels that can be read, with the places of their middles: inside the canvas, and apart from each other. */
+  readable() {
+    const { scale, x, y } = this.view;
+    this.context.font = LABEL_FONT;
+    const placed = this.labels.map(([text, across, down]) => {
+      const short = text.length > LONGEST_LABEL ? `${text.slice(0, LONGEST_LABEL)}…` : text;
+      const wide = this.context.measureText(short).width;
+      const left = x + scale * pixelOf(across, this.width) - wide / 2;
+      const top = y + scale * pixelOf(down, this.height) - LABEL_HEIGHT / 2;
+      const within = Math.max(4, Math.min(left, this.width - wide - 4));
+      const outside = left + wide < 0 || left > this.width || top + LABEL_HEIGHT < 0 || top > this.height;
+      return outside ? null : [short, [within, top, wide, LABEL_HEIGHT]];
+    }).filter(Boolean);
+    return apart(placed.map(([, box]) => box)).map((at) => placed[at]);
   }
 
   // The view
@@ -162,6 +183,7 @@ export class PointMap {
     }
     if (picture) this.context.putImageData(picture, 0, 0);
     this.context.globalAlpha = 1;
+    this.drawLabels();
     if (this.pinned >= 0) this.ring(this.pinned, radius + 2);
     if (this.at >= 0) this.ring(this.at, radius);
     if (this.lasso.length > 1) this.drawLasso();
@@ -213,6 +235,19 @@ export class PointMap {
       this.packedColours.set(name, (blue << 16) | (green << 8) | red);
     }
     return (this.packedColours.get(name) | (Math.round(255 * opacity) << 24)) >>> 0;
+  }
+
+  drawLabels() {
+    const { context } = this;
+    Object.assign(context, { lineWidth: 3, lineJoin: "round", textBaseline: "middle" });
+    const readable = this.readable();
+    this.canvas.dataset.labels = readable.map(([text]) => text).join("\n");
+    for (const [text, [left, top, , height]] of readable) {
+      context.strokeStyle = styleColour("--page");
+      context.fillStyle = styleColour("--text");
+      context.strokeText(text, left, top + height / 2);
+      context.fillText(text, left, top + height / 2);
+    }
   }
 
   ring(point, radius) {
