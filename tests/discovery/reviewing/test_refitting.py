@@ -92,7 +92,7 @@ def test_a_category_that_is_found_gets_the_next_id() -> None:
         Accept(images=contents(run, np.flatnonzero(of == 2)[:5])),
     )
     found = refitted(review)
-    assert (found.categories, found.names) == ((0, 1, 2, 4), ("new 2",))
+    assert (found.categories, found.names) == ((0, 1, 2, 4), ("new 5",))
     assert right(review, of, {0: 0, 1: 1, 2: 2, 3: 4}) > 0.97
     assert (review.reviewed != 0).sum() == 5, "nothing was said about an image"
     review.take(Undo())
