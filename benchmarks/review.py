@@ -164,6 +164,7 @@ class Desk:
 def ours(desk: Desk, until: float) -> None:
     """Answer what the queue asks, until time is up or nothing is left."""
     answers = {"grow": _grow, "merge": _merge, "split": _split, "audit": _audit, "page": _page, "image": _image}
+    answers |= {"label": _image, "other": _other}
     while desk.person.seconds < until and (items := desk.client.get("/api/queue")["items"]):
         answers[items[0]["kind"]](desk, items[0])
 
@@ -234,6 +235,19 @@ def _image(desk: Desk, item: dict[str, Any]) -> None:
     """One image with hotkeys for the most similar categories."""
     row = item["rows"][0][0]
     _label(desk, row, [*(found := desk.client.get(f"/api/near/{row}"))[KNOWN], *found[NEW]])
+
+
+def _other(desk: Desk, item: dict[str, Any]) -> None:
+    """Images that fit no category: confirm what is right nevertheless, and say of each other one what it is."""
+    rows = list(item["rows"][0])
+    seen, category = desk.person.see(rows), desk.client.session._review.category
+    right = [row for row, name in zip(rows, seen, strict=True) if desk.names[int(category[row])] == name]
+    if right:
+        desk.person.answer(len(right))
+        desk.decide(do="accept", rows=right)
+    for row in rows:
+        if row not in right:
+            _label(desk, row, None)
 
 
 def _label(desk: Desk, row: int, keys: list[int] | None) -> None:
