@@ -202,7 +202,7 @@ def test_all_images_of_a_category_and_all_doubtful_ones_are_shown_in_pages(opene
 
 
 def test_confidence_that_is_no_probability_is_not_shown_as_one(opened: Open, tmp_path: Path) -> None:
-    run = sample_run(categories=3, known=2, images=30)
+    run = sample_run(categories=3, known=2, images=30, truth=False)
     run = replace(run, confidence=replace(run.confidence, held_out=0))
     page = opened(_written(run, tmp_path, 30))
     page.locator("#cards .thumb").first.click()
