@@ -132,8 +132,6 @@ class EarlierReview:
             chosen = rows[sure[rows]][::2]
             rows = chosen if len(chosen) >= FEWEST_CARRIED else rows[:FEWEST_CARRIED]
             contents = [a.contents[row] for row in rows.tolist()]
-                a.contents[row] for row in (chosen if len(chosen) >= FEWEST_CARRIED else rows[:FEWEST_CARRIED]).tolist()
-            ]
             there = [row_of[content] for content in contents if content in row_of]
             found[[row for row in there if images.labels[row] < 0]] = number[each.name]
         return found
