@@ -51,7 +51,8 @@ def review(
     names to choose from, one per line; `text_model` a folder with an image-text model of open_clip, which then suggests
     some of them. The server listens on `host`, by default for this computer alone, and `port`, by default a free one;
     `browser=False` only prints the link. Several `people` get a link each: decisions are signed with their names, and
-    they are asked different questions. With a `certificate` and its key, files in PEM, the server speaks HTTPS.
+    they are asked different questions. With a `certificate` and its `certificate_key`, files in PEM, the
+    server speaks HTTPS.
 
     >>> sortal.review("photos-run")  # doctest: +SKIP
     """

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from sortal.errors import InputError, listing
 from sortal.images.decoding import DIGEST_SIZE
+from sortal.images.exported import NO_CATEGORY
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
@@ -22,7 +23,7 @@ from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.views import splitmix64
 from sortal.research.figures.style import LeftOutError
 from sortal.runs.categories import known_names
-from sortal.runs.run import INITIAL, LABELLED, MODEL, NOWHERE, Run
+from sortal.runs.run import INITIAL, LABELLED, MODEL, Run
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import openable
 from sortal.system.text import plural
@@ -45,8 +46,8 @@ class RunClasses:
 def classes_of(run: Run) -> RunClasses:
     a, categories = run.assignments, run.names
     old = {*known_names(run.categories)}
-    categories = {NOWHERE: "no category", **categories}
-    names = tuple(t if t is not None else categories[j] for t, j in zip(a.truth, a.category_id.tolist(), strict=True))
+    pairs = zip(a.truth, a.category_id.tolist(), strict=True)
+    names = tuple(t if t is not None else categories.get(j, NO_CATEGORY) for t, j in pairs)
     known = np.array([t is not None for t in a.truth], dtype=bool)
     free = a.status != LABELLED
     if not (free & ~known).any():
