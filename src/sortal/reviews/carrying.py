@@ -2,10 +2,10 @@
 
 Images whose category a person has decided count as labelled; they are recognised by their content. A category that a
 person has named, merged, split or kept is a statement about all its images: of those that nobody has looked at, half of
-the sure ones count as labelled while clusters are found, and each stays in its category unless it is twice
-as sure to be in another one now. Categories keep their ids. A class is recognised by its name. Any other new
-category is an earlier one if the two share more than half of their images, or a fifth if a person has named that one,
-which then counts as known. An image never returns to a category that it was rejected from.
+the sure ones count as labelled while clusters are found, and each stays in its category unless it is twice as sure to
+be in another one now. Categories keep their ids. A class is recognised by its name. Any other new category is an
+earlier one if the two share more than half of their images, or a fifth if a person has named that one, which then
+counts as known. An image never returns to a category that it was rejected from.
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ from sortal.runs.run import DECISIONS, DOUBTFUL_STATUSES, KNOWN, LABELLED, NEW, 
 from sortal.runs.storage import peek
 
 SHOWN_TARGETS = 3  # categories that are named among those that images of one have gone to
-STATED = 2.0  # times as sure as it was must an image be elsewhere to leave a category that people made
+SURER = 2.0  # times as sure as it was must an image be elsewhere to leave a category that people made
 ENOUGH_DECIDED = 1 / 3  # share of the images of a category whose labels say enough about the others
-ANCHORS = 8  # images at least that stand for a category that people made
+FEWEST_IMPLIED = 8  # images at least that stand for a category that people made
 SAME_OVERLAP = 0.5  # (Jaccard) above which a new category is one of the earlier run
 NAMED_OVERLAP = 0.2  # the same, if people have named that one
 
@@ -130,7 +130,9 @@ class EarlierReview:
             rows = np.flatnonzero(free & (a.category_id == each.id))
             rows = rows[np.argsort(-a.confidence[rows], kind="stable")]
             chosen = rows[sure[rows]][::2]
-            contents = [a.contents[row] for row in (chosen if len(chosen) >= ANCHORS else rows[:ANCHORS]).tolist()]
+            contents = [
+                a.contents[row] for row in (chosen if len(chosen) >= FEWEST_IMPLIED else rows[:FEWEST_IMPLIED]).tolist()
+            ]
             there = [row_of[content] for content in contents if content in row_of]
             found[[row for row in there if images.labels[row] < 0]] = number[each.name]
         return found
@@ -205,12 +207,11 @@ class EarlierReview:
         """Return the rows of centres (k, d) that images (n, d) belong to, given those (n,) that were found now.
 
         One that is `free` (n,), having no label, and was in a category that people made leaves it only for one where it
-        is surer to belong than it was there: twice as sure if people have decided on few images of that category.
+        is twice as sure to belong as it was there.
         """
         if self.before is None:
             return own
         a, ids = self.before.assignments, [each.id for each in categories]
-        stated = [each.id for each in self._stated]
         there = {each.id for each in self.before.categories if is_made(each)} & {*ids}
         open_ = np.isin(a.category_id, [*there]) & ~a.settled & (a.reviewed != ReviewState.REJECTED)
         sure = {
@@ -220,7 +221,7 @@ class EarlierReview:
         rows = np.array([row for row, content in enumerate(self.contents) if free[row] and content in sure], dtype=int)
         then, before = (np.array([sure[self.contents[row]][at] for row in rows.tolist()]) for at in (0, 1))
         now = confidence.of(place(x[rows], centres, confidence.temperature, row=own[rows], head=head))
-        stays = np.where(np.isin(then, stated), STATED, 1.0) * before >= now
+        stays = SURER * before >= now
         found = own.copy()
         found[rows[stays]] = positions(then[stays], ids)
         return found
