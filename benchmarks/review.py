@@ -21,9 +21,9 @@ ours      the queue of the review, with its audits
 
 simulate writes a line per run, policy and look, with the number of settled and of right images over time. merges
 clusters the features of a run into more clusters than there are classes, and lets the person answer questions to merge
-only, 2 × (k − true k) of them at most. likely counts how often categories that may be one, or two, are, by how likely
-that was said to be, on runs as sorted and on such clusters. label reviews for some minutes and writes the reviewed run
-to a folder, to be sorted again.
+only, 2 × (k − true k) of them at most. likely counts how often categories that may be one are one, and those that may
+be two are two, by how likely that was said to be, on runs as sorted and on such clusters. label reviews for some
+minutes and writes the reviewed run to a folder, to be sorted again.
 """
 
 import argparse
@@ -435,11 +435,8 @@ def likely(arguments: argparse.Namespace) -> None:
             guide, state = Guide(run, Advice(run=run, store=session_of(run).store, device="cpu")), Review(run)
             for question in chain(*guide.likely(state, state.confidence(), among=len(run.categories))):
                 merging = question.kind == "merge"
-                parts = (
-                    map(state.members, question.categories)
-                    if merging
-                    else guide.parts(state, question.categories[0], 2)
-                )
+                ids = question.categories
+                parts = [*map(state.members, ids)] if merging else guide.parts(state, ids[0], 2)
                 kinds = {_majority(np.array(run.assignments.truth)[part]) for part in parts}
                 right = len(kinds) == (1 if merging else 2)
                 found.setdefault((question.kind, factor is None), []).append((question.likely or 0.0, right))

@@ -229,7 +229,7 @@ def new_images(x: Any, head: NDArray[np.float32] | None = None, **changes: Any) 
     files = [f"{row}.png" for row in range(len(x))]
     images = image_set(files, paths=files, labels=[None] * len(x))
     contents = np.array([b"c%d" % row for row in range(len(x))], dtype=np.bytes_)
-    blank = unassigned(images, contents, folder=4)
+    blank = replace(unassigned(images, contents), folders=np.full(len(x), 4))
     return assess(blank, x, CATEGORIES, CENTRES, confidence(**changes), head, reassign=True)
 
 

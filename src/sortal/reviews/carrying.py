@@ -30,9 +30,9 @@ from sortal.runs.run import DECISIONS, DOUBTFUL_STATUSES, KNOWN, LABELLED, NEW, 
 from sortal.runs.storage import peek
 
 SHOWN_TARGETS = 3  # categories that are named among those that images of one have gone to
-SURER = 2.0  # times as sure as it was must an image be elsewhere to leave a category that people made
+MADE_BY_PEOPLE = 2.0  # times as sure as it was must an image be elsewhere to leave a category that people made
 ENOUGH_DECIDED = 1 / 3  # share of the images of a category whose labels say enough about the others
-FEWEST_IMPLIED = 8  # images at least that stand for a category that people made
+FEWEST_CARRIED = 8  # images at least that stand for a category that people made
 SAME_OVERLAP = 0.5  # (Jaccard) above which a new category is one of the earlier run
 NAMED_OVERLAP = 0.2  # the same, if people have named that one
 
@@ -130,9 +130,8 @@ class EarlierReview:
             rows = np.flatnonzero(free & (a.category_id == each.id))
             rows = rows[np.argsort(-a.confidence[rows], kind="stable")]
             chosen = rows[sure[rows]][::2]
-            contents = [
-                a.contents[row] for row in (chosen if len(chosen) >= FEWEST_IMPLIED else rows[:FEWEST_IMPLIED]).tolist()
-            ]
+            rows = chosen if len(chosen) >= FEWEST_CARRIED else rows[:FEWEST_CARRIED]
+            contents = [a.contents[row] for row in rows.tolist()]
             there = [row_of[content] for content in contents if content in row_of]
             found[[row for row in there if images.labels[row] < 0]] = number[each.name]
         return found
@@ -221,7 +220,7 @@ class EarlierReview:
         rows = np.array([row for row, content in enumerate(self.contents) if free[row] and content in sure], dtype=int)
         then, before = (np.array([sure[self.contents[row]][at] for row in rows.tolist()]) for at in (0, 1))
         now = confidence.of(place(x[rows], centres, confidence.temperature, row=own[rows], head=head))
-        stays = SURER * before >= now
+        stays = MADE_BY_PEOPLE * before >= now
         found = own.copy()
         found[rows[stays]] = positions(then[stays], ids)
         return found
