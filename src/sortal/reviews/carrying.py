@@ -2,10 +2,10 @@
 
 Images whose category a person has decided count as labelled; they are recognised by their content. A category that a
 person has named, merged, split or kept is a statement about all its images: of those that nobody has looked at, half of
-the sure ones count as labelled while clusters are found, and each stays in its category unless it is twice
-as sure to be in another one now. Categories keep their ids. A class is recognised by its name. Any other new
-category is an earlier one if the two share more than half of their images, or a fifth if a person has named that one,
-which then counts as known. An image never returns to a category that it was rejected from.
+the sure ones count as labelled while clusters are found, and each stays in its category unless it is twice as sure to
+be in another one now. Categories keep their ids. A class is recognised by its name. Any other new category is an
+earlier one if the two share more than half of their images, or a fifth if a person has named that one, which then
+counts as known. An image never returns to a category that it was rejected from.
 """
 
 from collections import Counter
@@ -206,12 +206,11 @@ class EarlierReview:
         """Return the rows of centres (k, d) that images (n, d) belong to, given those (n,) that were found now.
 
         One that is `free` (n,), having no label, and was in a category that people made leaves it only for one where it
-        is surer to belong than it was there: twice as sure if people have decided on few images of that category.
+        is twice as sure to belong as it was there.
         """
         if self.before is None:
             return own
         a, ids = self.before.assignments, [each.id for each in categories]
-        stated = [each.id for each in self._stated]
         there = {each.id for each in self.before.categories if is_made(each)} & {*ids}
         open_ = np.isin(a.category_id, [*there]) & ~a.settled & (a.reviewed != ReviewState.REJECTED)
         sure = {
@@ -221,7 +220,7 @@ class EarlierReview:
         rows = np.array([row for row, content in enumerate(self.contents) if free[row] and content in sure], dtype=int)
         then, before = (np.array([sure[self.contents[row]][at] for row in rows.tolist()]) for at in (0, 1))
         now = confidence.of(place(x[rows], centres, confidence.temperature, row=own[rows], head=head))
-        stays = np.where(np.isin(then, stated), MADE_BY_PEOPLE, 1.0) * before >= now
+        stays = MADE_BY_PEOPLE * before >= now
         found = own.copy()
         found[rows[stays]] = positions(then[stays], ids)
         return found
