@@ -73,6 +73,11 @@ class Confidence:
         """Whether enough images were held out for a confidence of 80% to mean that four out of five are right."""
         return self.held_out >= ENOUGH
 
+    def suits(self, k: int) -> bool:
+        """Tell whether all that is known by category is known of k categories."""
+        every = (self.usual, self.deviation, self.stability, self.exponent, self.usual_apart, self.deviation_apart)
+        return all(each is None or each.shape == (k,) for each in every)
+
     def fits_nowhere(self, apart: Floats) -> NDArray[np.bool_]:
         """Return the mask (n,) of images that fit no category, given how far apart they are from similar ones."""
         return apart > (np.inf if self.other_above is None else self.other_above)
