@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import FloatRect, Page, ViewportSize, sync_playwright
 
-VIEWPORT = {"width": 1000, "height": 640}  # CSS pixels
+VIEWPORT: ViewportSize = {"width": 1000, "height": 640}  # CSS pixels
 COLOURS, LIMIT = 64, 150_000  # of the palette; bytes
 PATIENCE = 600_000  # milliseconds
 HIDE_PATHS = """top => {
@@ -53,7 +53,7 @@ def main(folder: Path, out: Path) -> None:
         page.evaluate(HIDE_PATHS, str(folder.resolve()))
         page.evaluate("scrollTo(0, 0)")
         height = page.evaluate("document.querySelector('main').scrollHeight") + 60
-        clip = {"x": 0, "y": 0, "width": VIEWPORT["width"], "height": max(min(height, 1100), 300)}
+        clip: FloatRect = {"x": 0, "y": 0, "width": VIEWPORT["width"], "height": max(min(height, 1100), 300)}
         picture = Image.open(io.BytesIO(page.screenshot(full_page=True, clip=clip))).convert("RGB")
         path = out / f"app-{name}.png"
         picture.quantize(COLOURS, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)

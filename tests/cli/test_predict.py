@@ -190,10 +190,11 @@ def test_a_prediction_is_printed_with_candidates_only_if_images_were_added(capsy
     candidates = (large, replace(large, id=2, files=files[:2], folders=(1, 1)))
     found = replace(found, run=replace(sample_run(), candidates=candidates), added=1300)
     lines = predicted(found, capsys)
-    assert lines[-4:-1] == [
+    assert lines[-5:-1] == [
         f"1,300 images added to the run. Report: {Path('a run', 'report.html')}",
         "  candidate 1 for a new category: 1,200 images far from all others, such as 0.jpg, 1.jpg, 2.jpg",
         "  candidate 2 for a new category: 2 images far from all others, such as 0.jpg, 1.jpg",
+        "To make categories of candidates: sortal review 'a run'",
     ]
     assert not any("--update" in line for line in lines)
     many = tuple(replace(candidates[1], id=number) for number in range(30))

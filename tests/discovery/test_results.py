@@ -105,7 +105,7 @@ def gathered(
     )
     job, contents = a_job(images, **settings), small_store(6, 8).digests
     return results.gather(
-        job, a_backbone(), trained, images, contents, held, Doubts.none(len(images)), x, clusters, bad
+        job, a_backbone(), trained, images, images.known, contents, held, Doubts.none(len(images)), x, clusters, bad
     )[0]
 
 
@@ -229,7 +229,7 @@ def new_images(x: Any, head: NDArray[np.float32] | None = None, **changes: Any) 
     files = [f"{row}.png" for row in range(len(x))]
     images = image_set(files, paths=files, labels=[None] * len(x))
     contents = np.array([b"c%d" % row for row in range(len(x))], dtype=np.bytes_)
-    blank = unassigned(images, contents, folder=4)
+    blank = replace(unassigned(images, contents), folders=np.full(len(x), 4))
     return assess(blank, x, CATEGORIES, CENTRES, confidence(**changes), head, reassign=True)
 
 

@@ -182,6 +182,9 @@ def print_prediction(
             far = f"{plural(len(each.files), 'image')} far from all others"
             such = ", ".join(map(printing.line, each.files[:3]))
             print(f"  candidate {each.id} for a new category: {far}, such as {such}")
+        if found.run.candidates:
+            review = shlex.join(["sortal", "review", plain(found.run.folder)])
+            print(f"To make categories of candidates: {review}")
     given = [] if features is None else ["--features", plain(features)]
     again = shlex.join(["sortal", "predict", *map(plain, (found.run.folder, *images)), *given])
     print(f"Table: {plain(csv)}" if csv else f"To get the category of each image: {again} --csv FILE")

@@ -57,12 +57,12 @@ def contents_of(digests: NDArray[np.bytes_]) -> tuple[str, ...]:
     return tuple(each.decode() for each in digests.tolist())
 
 
-def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 0) -> Assignments:
+def unassigned(images: ImageSet, contents: NDArray[np.bytes_]) -> Assignments:
     """Return the assignments of images that are in no category yet; `contents` (n,) are their digests."""
     n, names = len(images), (*images.classes, *images.new_classes, None)
     return Assignments(
         files=images.files,
-        folders=np.full(n, folder),
+        folders=np.zeros(n, dtype=np.int64),
         contents=contents_of(contents),
         labels=tuple(names[i] for i in images.labels.tolist()),
         truth=tuple(names[i] for i in images.truth.tolist()),

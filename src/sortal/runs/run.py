@@ -130,6 +130,7 @@ class Category:
     name: str
     kind: CategoryKind
     former: tuple[str, ...] = ()  # other names of its class, in labels that were given before it was renamed or merged
+    made: bool = False  # whether a person has named, merged, split or kept it: a statement about all its images
     weight: int = 0  # images that its centre is the mean of
     size: int = 0  # images of every status
     labelled: int = 0
@@ -210,7 +211,7 @@ class Run:
              "assignments.csv, categories.csv"),
             (self.features.shape == (len(a), d), "every image must have features as long as the centres",
              "assignments.csv, features.npy, centres.npy"),
-            (c.usual.shape == c.deviation.shape == (k,), "every category must have a usual distance",
+            (c.suits(k), "every category must have a usual distance",
              "categories.csv, confidence.json"),
             (self.head is None or self.head.shape == (k, d + 1), "a classifier must have a row for each category",
              "head.npy, categories.csv"),

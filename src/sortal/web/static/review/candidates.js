@@ -40,7 +40,7 @@ export async function candidate(body, item, at) {
   const bound = bind("candidate", { yes: place(name), no: place(() => ({ id })), move: place(move), bin });
   const says = {
     y: () => `A new class of ${thousands(kept().length)}: name it`,
-    n: () => `No: ${categoryOf(id).name}`,
+    n: () => `No: these are ${categoryOf(id).name}`,
   };
   const keys = bound.map((each) => (says[each.key] ? { ...each, now: says[each.key] } : each));
   const close = () => [grid, similar].forEach((each) => each.close());

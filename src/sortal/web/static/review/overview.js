@@ -65,6 +65,8 @@ function questionLink(item, at) {
 
 function card(category) {
   const { id, kind, size, settled, typical } = category;
+  const unseen = state.unseen.categories[id];
+  const unchecked = unseen && !unseen.sampled ? ` · ${counted(unseen.images, "image")} accepted unseen, not checked` : "";
   const bar = make("i");
   bar.style.width = `${(100 * settled) / size}%`;
   const badge = make("span", { className: `badge ${kind}`, textContent: kind });
@@ -72,7 +74,7 @@ function card(category) {
     "a",
     { className: "panel", href: `#/category/${id}` },
     make("div", { className: "top" }, make("h3", {}, shown(category)), badge),
-    make("p", { className: "small", textContent: categoryFacts(category) }),
+    make("p", { className: "small", textContent: categoryFacts(category) + unchecked }),
     make("div", { className: "strip" }, ...typical.map((row) => thumb(row))),
     make("div", { className: "meter" }, bar),
   );
