@@ -68,9 +68,7 @@ def main(folder: Path, out: Path) -> None:
             chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-                context = browser.new_context(
-                    viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light", reduced_motion="reduce"
-                )
+                context = browser.new_context(viewport=VIEWPORT, color_scheme="light", reduced_motion="reduce")
                 context.set_default_timeout(PATIENCE)
                 walk(context.new_page(), link, take)
                 browser.close()
