@@ -3,9 +3,9 @@
     python benchmarks/sort_again.py FEATURES.npz... --methods kmeans sortal --seeds 0 1 2 --out results.jsonl
     python benchmarks/sort_again.py --table results.jsonl
 
-FEATURES.npz has vectors `x` (n, d) and their classes `y` (n,). Of some classes and images, half of the classes are
-known and half of their images labelled; the rest is sorted, reviewed, and sorted again, with the same and with another
-seed.
+FEATURES.npz has vectors `features` (n, d) and their classes `label` (n,). Of some classes and images, half of the
+classes are known and half of their images labelled; the rest is sorted, reviewed, and sorted again, with the same and
+with another seed.
 
 Reviews: `complete` answers the queue as `ours` of review.py does until nine of ten images are settled, `half` until
 half of them are, and `structure` only names, merges and splits, without a word on any single image. An image is wrong
@@ -45,11 +45,11 @@ LONGEST = 3600.0  # seconds of a review
 def images_of(path: Path, *, classes: int, images: int, seed: int) -> ImageSet:
     """Draw classes and images of a file of features; half of the classes are known, and half of their images."""
     held = np.load(path)
-    draw, y = np.random.default_rng(seed), held["y"]
+    draw, y = np.random.default_rng(seed), held["label"]
     chosen = draw.permutation(np.unique(y))[:classes]
     rows = np.sort(draw.permutation(np.flatnonzero(np.isin(y, chosen)))[:images])
     names = [f"class {number:03}" for number in y[rows].tolist()]
-    files, x = [f"{row:05}.jpg" for row in rows.tolist()], held["x"][rows].astype(np.float32)
+    files, x = [f"{row:05}.jpg" for row in rows.tolist()], held["features"][rows].astype(np.float32)
     whole = image_set(files, labels=names, features=x, paths=[""] * len(rows))
     return whole.hide_labels(old=max(1, len(whole.classes) // 2), seed=seed)
 
@@ -121,7 +121,7 @@ def measure(path: Path, method: str, seed: int, arguments: argparse.Namespace) -
     }
     with TemporaryDirectory() as place:
         base = discover(images, out=Path(place) / "base", seed=seed, **settings)
-        for kind in REVIEWS:
+        for kind in arguments.reviews:
             reviewed = Path(place) / kind
             shutil.copytree(base.folder, reviewed)
             review(load_run(reviewed, raw=True), kind)
@@ -170,6 +170,7 @@ def main() -> None:
     parser.add_argument("features", nargs="*", type=Path)
     parser.add_argument("--methods", nargs="+", default=["kmeans", "sortal"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--reviews", nargs="+", choices=REVIEWS, default=REVIEWS)
     parser.add_argument("--classes", type=int, default=15)
     parser.add_argument("--images", type=int, default=600)
     parser.add_argument("--epochs", type=int, default=6)

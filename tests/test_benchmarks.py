@@ -104,6 +104,11 @@ CASES = [
     Case("review.py", "merges RUN --factors 1.5", ""),
     Case("review.py", "likely RUN --factors 1.5", r"\| merge \| as sorted \| 0.0 \| 0.1 \| \d+ \|"),
     Case("review.py", "label RUN --policies ours --minutes 1 --out NEW", "run ours "),
+    Case(
+        "sort_again.py",
+        "VECTORS --methods kmeans --seeds 0 --reviews structure --classes 4 --images 40 --out NEW ; --table NEW",
+        r"\| vectors \| kmeans \| structure \| 2 \| \d",
+    ),
     Case("review_load.py", "--clients 1 --seconds 1 --images 400", r'"codes": \{"200": \d+\}\}\nlist of a', apart=True),
     *(
         Case(
