@@ -33,7 +33,7 @@ def walk(page: Page, link: str, take: Callable[[Page, str], None]) -> None:
     page.wait_for_selector(".costs dd:has-text('convnet')")
     take(page, "look")
     page.click("text=Start sorting")
-    page.wait_for_selector(".during >> text=/left in this step/")
+    page.wait_for_selector(".during >> text=/Learning.*left in this step/")
     take(page, "sorting")
     page.wait_for_selector("h1:has-text('digits-run')")
     with page.context.expect_page() as tab:

@@ -137,10 +137,13 @@ def test_a_run_of_an_earlier_version_has_no_images_that_fit_nowhere(tmp_path: Pa
         (tmp_path / name).write_bytes(tables.table([*table.items()]))
     path = tmp_path / storage.CONFIDENCE
     given = json.loads(path.read_text())
-    del given["other_above"]
+    for name in ("other_above", "usual_apart", "deviation_apart", "later_from"):
+        del given[name]
     path.write_text(json.dumps(given))
     assert_same(wrote, load_run(tmp_path))
-    assert not load_run(tmp_path).confidence.fits_nowhere(np.array([1e9])).any()
+    found = load_run(tmp_path).confidence
+    assert not found.fits_nowhere(np.array([1e9])).any()
+    assert found.belonging(np.array([9.0])).tolist() == [1.0]
 
 
 class Killed(BaseException):
@@ -353,6 +356,7 @@ def test_invalid_cells_and_values_are_damage(sound: Path) -> None:
         (storage.RUN, b'"next_id": 2', b'"next_id": 1'),  # a new category would replace one
         (storage.RUN, b'"next_id": 2', b'"next_id": 9223372036854775807'),
         (storage.K_CHOICE, b'"estimated"', b'"guessed"'),
+        (storage.CONFIDENCE, b'"deviation_apart": [', b'"deviation_apart": [1,'),
         (storage.CANDIDATES, b'1,"a"', b'one,"a"'),
     ):
         content = (sound / name).read_bytes()

@@ -76,6 +76,9 @@ def a_run(
             deviation=np.full(k, 2e-9),
             stability=np.full(k, 0.1 + 0.2) if head else None,
             exponent=np.full(k, 1.1 + 0.2) if head else None,
+            usual_apart=np.full(k, 0.1 + 0.2) if head else None,
+            deviation_apart=np.full(k, 1 / 3) if head else None,
+            later_from=2 if head else 1,
         ),
         "head": np.random.default_rng(seed).normal(size=(k, 4)).astype(np.float32) if head else None,
         "categories": tuple(

@@ -45,6 +45,7 @@ def with_bin(
 ) -> SortingResult:
     """Add the images in the bin, a mask (n,), to a run of the job's other images; all are in the order of the job."""
     kept = pixels.present & ~job.images.validation
+    binned = binned & kept
     everything, run, aside = job.images.select(kept), found.run, np.flatnonzero(binned[kept])
     images, store = job.images.select(binned), pixels.select(binned)
     precision, processes = job.recipe.training.precision, alone(runtime.device)

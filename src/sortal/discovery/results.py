@@ -110,7 +110,9 @@ def gather(
     hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(features))
     next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
     facts = _facts(job, backbone, trained, images, hashes, next_id)
-    confidence = replace(confidence, other_above=OTHER_ABOVE, later_from=len(facts.images))
+    added = job.earlier.added
+    later_from = 1 + (len(added.sources) if added.rows else 0)  # also if no image of some is among these
+    confidence = replace(confidence, other_above=OTHER_ABOVE, later_from=later_from)
     run = build_run(
         folder=job.place,
         facts=facts,

@@ -89,6 +89,11 @@ class Confidence:
             deviation_apart=some(self.deviation_apart),
         )
 
+    def suits(self, k: int) -> bool:
+        """Tell whether all that is known by category is known of k categories."""
+        every = (self.usual, self.deviation, self.stability, self.exponent, self.usual_apart, self.deviation_apart)
+        return all(each is None or each.shape == (k,) for each in every)
+
     def fits_nowhere(self, apart: Floats) -> NDArray[np.bool_]:
         """Return the mask (n,) of images that fit no category, given how far apart they are from similar ones."""
         return apart > (np.inf if self.other_above is None else self.other_above)

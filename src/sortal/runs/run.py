@@ -211,7 +211,7 @@ class Run:
              "assignments.csv, categories.csv"),
             (self.features.shape == (len(a), d), "every image must have features as long as the centres",
              "assignments.csv, features.npy, centres.npy"),
-            (c.usual.shape == c.deviation.shape == (k,), "every category must have a usual distance",
+            (c.suits(k), "every category must have a usual distance",
              "categories.csv, confidence.json"),
             (self.head is None or self.head.shape == (k, d + 1), "a classifier must have a row for each category",
              "head.npy, categories.csv"),

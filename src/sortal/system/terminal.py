@@ -15,7 +15,7 @@ KEYS_EVERY = 0.2  # seconds between two looks at the keyboard, where a program c
 
 
 @contextmanager
-def on_enter(act: Callable[[], None]) -> Iterator[bool]:
+def on_enter(act: Callable[[], object]) -> Iterator[bool]:
     """Call `act`, in another thread, whenever Enter is pressed while the enclosed code runs; yield whether that works.
 
     It works if standard input is a terminal, or a pipe from a program that watches. In the background nothing is read,

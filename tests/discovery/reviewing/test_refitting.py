@@ -11,7 +11,20 @@ from support.planted import contents, cut, planted, planted_run, unit
 
 from sortal.discovery.reviewing.refitting import refit
 from sortal.errors import InputError
-from sortal.reviews.actions import Accept, AcceptCategory, Action, Grow, Keep, Merge, Move, Refit, Reject, Split, Undo
+from sortal.reviews.actions import (
+    Accept,
+    AcceptCategory,
+    Action,
+    Bin,
+    Grow,
+    Keep,
+    Merge,
+    Move,
+    Refit,
+    Reject,
+    Split,
+    Undo,
+)
 from sortal.reviews.history import Review
 from sortal.runs.run import Run
 from sortal.system.distributed import alone
@@ -36,7 +49,7 @@ def refitted(review: Review) -> Refit:
     assert {*found.categories} - {*review.categories} == {*range(next_id, next_id + len(found.names))}
     review.take(found)
     np.testing.assert_array_equal(review.category[settled], category[settled])
-    assert {*review.category.tolist()} <= {*found.categories}
+    assert {*review.category[~review.binned].tolist()} <= {*found.categories}
     return found
 
 
@@ -92,7 +105,7 @@ def test_a_category_that_is_found_gets_the_next_id() -> None:
         Accept(images=contents(run, np.flatnonzero(of == 2)[:5])),
     )
     found = refitted(review)
-    assert (found.categories, found.names) == ((0, 1, 2, 4), ("new 2",))
+    assert (found.categories, found.names) == ((0, 1, 2, 4), ("new 5",))
     assert right(review, of, {0: 0, 1: 1, 2: 2, 3: 4}) > 0.97
     assert (review.reviewed != 0).sum() == 5, "nothing was said about an image"
     review.take(Undo())
@@ -222,3 +235,15 @@ def test_images_of_a_moment_count_once_and_stay_together() -> None:
     refitted(review)
     np.testing.assert_array_equal(review.category[same], review.category)
     np.testing.assert_array_equal(review.category[:n], plain.category)
+
+
+def test_the_bin_takes_no_part() -> None:
+    x, of = planted([20] * 3)
+    x = np.concatenate([x, -x[:8]])  # junk, unlike all others
+    run = planted_run(x, np.concatenate([of, np.zeros(8, dtype=np.int64)]), known=0)
+    junk = contents(run, np.arange(60, 68))
+    review = reviewed(run, Bin(images=junk))
+    found = refitted(review)
+    assert {*found.categories} == {0, 1, 2}
+    assert not {*junk} & {*found.images}
+    assert review.binned.sum() == 8

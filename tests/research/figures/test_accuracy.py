@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.patches import Rectangle
 from numpy.testing import assert_allclose
+from support.decisions import apply
 from support.drawn import caption, heights, texts_of, words, xy
 from support.sample_run import sample_run
 
@@ -23,6 +24,8 @@ from sortal.research.figures import (
     risk_coverage,
     shared_clusters,
 )
+from sortal.research.figures.samples import classes_of
+from sortal.reviews.actions import Bin
 from sortal.runs.facts import CoveragePoint, RiskCoverage, TriedK
 from sortal.runs.run import LABELLED, Run
 
@@ -146,3 +149,16 @@ def test_only_the_largest_clusters_used_twice_are_shown() -> None:
     right = legacy_inflation(replace(run, assignments=replace(run.assignments, truth=truth))).axes[1]
     assert right.get_title(loc="left") == "11 of 11 clusters used twice; the 8 largest"
     assert len(right.texts) == 8
+
+
+def test_images_in_the_bin_are_in_no_measure_and_no_class() -> None:
+    run = sample_run(truth=False)
+    unlabelled = int(np.flatnonzero(run.assignments.status != LABELLED)[0])
+    binned = apply(run, [Bin(images=(run.assignments.contents[unlabelled],))])
+    assert classes_of(binned).names[unlabelled] == "no category"
+    run = sample_run()
+    binned = apply(run, [Bin(images=(run.assignments.contents[unlabelled],))])
+    before, after = (caption(legacy_inflation(each)) for each in (run, binned))
+    images = int((run.assignments.status != LABELLED).sum())
+    assert f"{images:,} " in before
+    assert f"{images - 1:,} " in after

@@ -55,7 +55,7 @@ def test_pictures_fill_the_window_and_a_chosen_size_is_remembered(client: Client
     small = box(page, ".cell")["width"]
     page.reload()
     page.wait_for_selector(".cell img[src]")
-    page.wait_for_function("small => document.querySelector('.cell').offsetWidth === small", arg=small)
+    page.wait_for_function("small => Math.abs(document.querySelector('.cell').offsetWidth - small) < 1", arg=small)
     page.locator("#size").fill("9")  # the largest
     page.wait_for_function("() => document.querySelector('.cell').offsetWidth > 320")
     page.wait_for_selector(".cell img[data-path^='/image/']")

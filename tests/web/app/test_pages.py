@@ -192,7 +192,7 @@ def test_one_key_confirms_what_is_in_view_but_the_marked(run: Run, client: Clien
     page.locator(".cell").nth(1).click()
     press(page, "a")
     says(page, "Confirmed 11 images")
-    press(page, "x")
+    press(page, "w")
     says(page, "Rejected 1 image from 'new 1'")
     states = load_run(run.folder).assignments.reviewed
     assert ((states == ReviewState.CONFIRMED).sum(), (states == ReviewState.REJECTED).sum()) == (11, 1)

@@ -72,6 +72,7 @@ def test_a_category_is_grown_by_a_few_pages_and_the_rest_is_accepted_unseen(run:
     client.enter()
     first = client.get("/api/grow/2")
     assert (first["open"], len(first["typical"]), first["unseen"]) == (60, 4, 0)
+    assert client.get("/api/grow/2?answers=y")["unseen"] == first["skipped"], "what yes would accept unseen"
     shown, answers = shown_of(client, 2)
     wrong = [first["page"][-1]]
     assert client.decide(0, do="grow", category=2, answers=answers, shown=shown[:-1], wrong=wrong).code == 400

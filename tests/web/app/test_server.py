@@ -111,6 +111,17 @@ def test_several_people_get_a_link_each_and_no_browser_opens_them(run: Run, monk
     assert opened == [""]
 
 
+@pytest.mark.parametrize("what", ["review", "start page"])
+def test_the_browser_opens_the_link_that_is_printed(run: Run, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    opened: list[str] = []
+    with Server(session_of(run)) as server:
+        monkeypatch.setattr(server, "run", lambda *, browser: opened.append(browser))
+        serve(server, browser=True, say=said.append, what=what)
+    assert [f"{what.capitalize()}: {link}" for link in opened] == said[:1]
+    assert opened[0].startswith("http://127.0.0.1:")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

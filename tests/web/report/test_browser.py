@@ -201,6 +201,18 @@ def test_all_images_of_a_category_and_all_doubtful_ones_are_shown_in_pages(opene
     assert "3 images fit nowhere" in page.locator("#look").inner_text()
 
 
+def test_confidence_that_is_no_probability_is_not_shown_as_one(opened: Open, tmp_path: Path) -> None:
+    run = sample_run(categories=3, known=2, images=30, truth=False)
+    run = replace(run, confidence=replace(run.confidence, held_out=0))
+    page = opened(_written(run, tmp_path, 30))
+    page.locator("#cards .thumb").first.click()
+    assert "Confidence" not in page.locator("#viewer").inner_text()
+    page.keyboard.press("Escape")
+    lines = {line.strip() for line in page.locator("#cards .thumb .line").all_inner_texts()}
+    assert lines <= {"labelled", "known", "new", "unsure", "other"}
+    assert "confidence" not in page.locator("#cards").inner_text()
+
+
 def test_doubtful_images_of_one_moment_are_shown_once(opened: Open, tmp_path: Path) -> None:
     run = sample_run()
     unsure = np.flatnonzero(run.assignments.status == "unsure")

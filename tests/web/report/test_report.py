@@ -14,6 +14,8 @@ from support.stores import small_store
 
 from sortal.errors import Reason
 from sortal.images.decoding import Quarantined
+from sortal.reviews.actions import Bin
+from sortal.reviews.history import Review
 from sortal.runs import projection
 from sortal.runs.facts import ImageSource
 from sortal.runs.projection import Mapper
@@ -60,6 +62,17 @@ def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() ->
     card = summary.cards(run, typical=5, doubtful=5)[6]
     assert (card.category.size, card.typical, card.doubtful, card.confidence) == (0, [], [], None)
     assert data["categories"][6]["cohesion"] is None
+
+
+def test_the_bin_is_on_no_card_and_not_on_the_map() -> None:
+    run = sample_run()
+    review = Review(run)
+    review.take(Bin(images=run.assignments.contents[:5]))
+    html = make_report(review.run(), small_store(72, 12), QUICK)
+    data = data_of(html)
+    assert sum(category["size"] for category in data["categories"]) == 67
+    assert (len(data["map"]["x"]), min(data["images"]["category"])) == (67, 0)
+    assert b"binned" in html
 
 
 def test_a_wish_for_other_categories_is_mentioned() -> None:

@@ -94,7 +94,7 @@ def stop_and_resume(page: Page) -> None:
     page.click("text=Start sorting")
     page.click(".during button:has-text('Stop')")  # long before PyTorch is loaded
     page.click("text=Resume")
-    page.wait_for_selector(".during progress")
+    page.wait_for_selector(".during >> text=/^[1-9]\\d* s so far/")
     page.wait_for_selector("#now:has-text('Sorting')")
 
 

@@ -119,7 +119,8 @@ def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path 
     from sortal.learning.image_text import load_image_text
 
     model = load_image_text(text_model, device=runtime.device)
-    sight = Sight(model, store, _place(run, "seen", text_model, run.assignments.contents), seed=run.facts.settings.seed)
+    there = [content for content, height in zip(run.assignments.contents, store.heights, strict=True) if height]
+    sight = Sight(model, store, _place(run, "seen", text_model, there), seed=run.facts.settings.seed)
     embedded = _embedded(model, names, _place(run, "words", text_model, names), runtime) if names else None
     device = runtime.device
     return Advice(run=run, store=store, device=device, words=names, model=model, embedded=embedded, sight=sight)

@@ -51,7 +51,8 @@ def review(
     names to choose from, one per line; `text_model` a folder with an image-text model of open_clip, which then suggests
     some of them. The server listens on `host`, by default for this computer alone, and `port`, by default a free one;
     `browser=False` only prints the link. Several `people` get a link each: decisions are signed with their names, and
-    they are asked different questions. With a `certificate` and its key, files in PEM, the server speaks HTTPS.
+    they are asked different questions. With a `certificate` and its `certificate_key`, files in PEM, the
+    server speaks HTTPS.
 
     >>> sortal.review("photos-run")  # doctest: +SKIP
     """
@@ -82,17 +83,17 @@ def serve(server: Server, *, browser: bool, say: Callable[[str], None], what: st
     Of several people, each has a link; it is for others, so no browser opens it.
     """
 
-    def links() -> str:
-        if server.people:
-            return "\n".join(f"{what.capitalize()} by {person}: {server.link(person)}" for person in server.people)
-        return f"{what.capitalize()}: {server.link()}"
+    def tell() -> str:
+        links = [server.link(person) for person in server.people or ("",)]
+        names = [f"{what.capitalize()} by {person}" for person in server.people] or [what.capitalize()]
+        say("\n".join(map(": ".join, zip(names, links, strict=True))))
+        return links[0]
 
-    with on_enter(lambda: say(links())) as listening:
-        first = links()
-        say(first)
+    with on_enter(tell) as listening:
+        link = tell()
         others = "other links" if server.people else "another link"
         say(f"{f'Enter prints {others}, ' if listening else ''}Ctrl-C ends the {what}.")
-        server.run(browser=first.partition(" ")[2] if browser and not server.people else "")
+        server.run(browser=link if browser and not server.people else "")
 
 
 def open_review(

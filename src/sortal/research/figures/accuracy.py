@@ -80,7 +80,8 @@ def shared_clusters(truth: Labels, clusters: Labels, *, old: Classes) -> tuple[S
 def legacy_inflation(run: Run) -> Figure:
     """Plot accuracy under one matching and under the two of legacy, and the clusters that these use twice."""
     a = run.assignments
-    rows = [row for row, t in enumerate(a.truth) if t is not None and a.status[row] != LABELLED]
+    free = (a.status != LABELLED) & ~a.binned
+    rows = [row for row, t in enumerate(a.truth) if t is not None and free[row]]
     if not rows:
         raise style.LeftOutError(NO_TRUTH)
     truth, clusters, old = [a.truth[row] for row in rows], a.category_id[rows].tolist(), known_names(run.categories)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from sortal.errors import InputError, listing
 from sortal.images.decoding import DIGEST_SIZE
+from sortal.images.exported import NO_CATEGORY
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
@@ -45,7 +46,8 @@ class RunClasses:
 def classes_of(run: Run) -> RunClasses:
     a, categories = run.assignments, run.names
     old = {*known_names(run.categories)}
-    names = tuple(t if t is not None else categories[j] for t, j in zip(a.truth, a.category_id.tolist(), strict=True))
+    pairs = zip(a.truth, a.category_id.tolist(), strict=True)
+    names = tuple(t if t is not None else categories.get(j, NO_CATEGORY) for t, j in pairs)
     known = np.array([t is not None for t in a.truth], dtype=bool)
     free = a.status != LABELLED
     if not (free & ~known).any():

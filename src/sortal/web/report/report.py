@@ -157,6 +157,7 @@ class _Page:
             "sources": summary.sources(run, absolute_paths),
             "columns": summary.columns(run, self.rows, absolute_paths),
             "unit": run.assignments.counted_once,
+            "calibrated": run.confidence.calibrated,
             "categories": summary.categories(run, cards, self.rows),
             "map": {"image": on_map, **summary.points(run, points, places)},
         }

@@ -7,6 +7,7 @@ const COUNTED_ONCE = {
   group: "Images of a group, or of the same moment, count once",
 };
 const COHESION = "100% if its images are all the same, 0% if they vary as much as all images do";
+const CONFIDENCE = "Mean confidence of its unlabelled images";
 const chosen = { filter: "all", search: "", sort: "new" };
 const drawn = { matches: [], count: 0 };
 
@@ -39,7 +40,7 @@ function factsOf({ size, moments, labelled, unsure, other, cohesion, confidence 
     unsure && [thousands(unsure), "unsure", ""],
     other && [thousands(other), "other", "Images that fit no category"],
     cohesion !== null && [percent(cohesion), "cohesion", COHESION],
-    confidence !== null && [percent(confidence), "confidence", "Mean confidence of its unlabelled images"],
+    data.calibrated && confidence !== null && [percent(confidence), "confidence", CONFIDENCE],
   ];
   return facts
     .filter(Boolean)

@@ -39,8 +39,8 @@ function describe(image) {
   const pairs = [
     ["Category", categories[images.category[image]].name],
     ["Status", STATUSES[images.status[image]]],
-    ["Confidence", percent(images.confidence[image])],
   ];
+  if (data.calibrated) pairs.push(["Confidence", percent(images.confidence[image])]);
   const [next, truth] = [images.next[image], images.truth[image]];
   const suggested = categories[images.suggested[image]];
   if (suggested) pairs.push(["Label to check", `looks like ${suggested.name}`]);
@@ -78,7 +78,7 @@ function thumbnail(image, list, caption = lastPart(images.file[image])) {
       "span",
       { className: "line" },
       mark(status),
-      status === 0 ? "labelled" : percent(images.confidence[image]),
+      status === 0 || !data.calibrated ? STATUSES[status] : percent(images.confidence[image]),
       wrong.has(image) && make("span", cross),
     ),
     stack,

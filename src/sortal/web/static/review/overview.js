@@ -66,7 +66,8 @@ function questionLink(item, at) {
 function card(category) {
   const { id, kind, size, settled, typical } = category;
   const unseen = state.unseen.categories[id];
-  const unchecked = unseen && !unseen.sampled ? ` · ${counted(unseen.images, "image")} accepted unseen, not checked` : "";
+  const blind = unseen && !unseen.sampled ? counted(unseen.images, "image") : "";
+  const unchecked = blind && ` · ${blind} accepted unseen, not checked`;
   const bar = make("i");
   bar.style.width = `${(100 * settled) / size}%`;
   const badge = make("span", { className: `badge ${kind}`, textContent: kind });

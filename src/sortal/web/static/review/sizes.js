@@ -4,6 +4,7 @@ import { byId } from "/static/shared/dom.js";
 
 export const SIZES = [96, 112, 132, 152, 176, 208, 240, 280, 320, 400]; // pixels of a side
 const [USUAL, SMALL, LARGEST_FITTING] = [176, 132, 280];
+const FINE = 4; // pixels between sizes that are tried
 const NARROW = 760; // pixels: a window of a phone
 const SCREENFUL = 80; // images that may be on one screen
 const KEY = "sortal-size"; // in the storage of the browser
@@ -43,8 +44,8 @@ function fitting() {
     for (const grid of shown) grid.reshape(side);
     return document.documentElement.scrollHeight <= innerHeight;
   };
-  const sizes = SIZES.filter((side) => side >= SMALL && side <= LARGEST_FITTING);
-  return sizes.reverse().find(fits) ?? usual;
+  for (let side = LARGEST_FITTING; side >= SMALL; side -= FINE) if (fits(side)) return side;
+  return usual;
 }
 
 /** Choose a size, and remember it. */

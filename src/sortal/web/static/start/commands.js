@@ -67,7 +67,7 @@ export function time(seconds) {
 function progressText({ progress: { task, done, total, left }, state }) {
   if (state === "stopping") return "Stopping, and keeping what is done…";
   const share = total ? `: ${thousands(done)} of ${thousands(total)}` : "…";
-  return `${taskText({ task })}${share}${left ? `, about ${time(left)} left in this step` : ""}`;
+  return `${taskText({ task })}${share}${left && done * 20 >= total ? `, about ${time(left)} left in this step` : ""}`;
 }
 
 /** Show how far a command is, with a button to stop it; `expected` is the seconds that it takes in all, if known. */
@@ -93,11 +93,11 @@ export function progressOf(command, expected = null) {
 }
 
 /** Change the children of an element only if they show another state, so that what is unfolded or pressed stays. */
-export function redraw(element, key, children) {
+export async function redraw(element, key, makeChildren) {
   const text = JSON.stringify(key ?? null);
   if (element.dataset.drawn === text) return;
   element.dataset.drawn = text;
-  element.replaceChildren(...children.filter(Boolean));
+  element.replaceChildren(...(await makeChildren()).filter(Boolean));
 }
 export const keyOf = (command) => command && [command.number, command.state, command.has_link, command.notes.length];
 

@@ -110,9 +110,9 @@ export async function finishedPage(view, at) {
       const review = latest("review", mine);
       if (review && opening === review.number && review.has_link) await follow(review);
       const report = latest("report", mine);
-      redraw(working, [keyOf(review), keyOf(report)], [reviewing(review), reporting(report)]);
+      await redraw(working, [keyOf(review), keyOf(report)], () => [reviewing(review), reporting(report)]);
       const command = latest("export", mine);
-      redraw(exported, keyOf(command), await exporting(command));
+      await redraw(exported, keyOf(command), () => exporting(command));
     },
   };
 }

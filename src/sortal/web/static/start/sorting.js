@@ -153,8 +153,8 @@ export async function sortingPage(view, at) {
       }
     }
     const { check, forecast } = commands;
-    redraw(checked, keyOf(check), await aheadOf(check, findingsOf));
-    redraw(cost, keyOf(forecast), await aheadOf(forecast, costOf));
+    await redraw(checked, keyOf(check), () => aheadOf(check, findingsOf));
+    await redraw(cost, keyOf(forecast), () => aheadOf(forecast, costOf));
   }
 
   /** Return how long a run takes by the forecast that was made of it. */
@@ -168,10 +168,11 @@ export async function sortingPage(view, at) {
     const again = () => ask("/api/again", { number: command.number }).then(look);
     const back = () => { left = command.number; return look(); };
     const texts = { stopped: "Stopped. What was computed is kept.", failed: "Sorting failed." };
-    redraw(during, keyOf(command), [
+    const expected = await expectedOf(command);
+    await redraw(during, keyOf(command), () => [
       make("h2", { textContent: texts[command.state] ?? "Sorting" }),
       ...(isRunning(command)
-        ? [progressOf(command, await expectedOf(command)),
+        ? [progressOf(command, expected),
           small("You can close this page, and sorting goes on. Enter in the terminal prints a link to come back.")]
         : [command.state === "failed" && errorOf(command),
           make("p", { className: "line" },
