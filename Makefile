@@ -28,7 +28,7 @@ help:
 	@echo "make audit    compare the pinned versions with published advisories"
 	@echo "make sbom     write the bill of materials of the installed program to sbom.json"
 	@echo "make docs     build the documentation into site/"
-	@echo "make picture  take the README's picture of a report again, from the demo"
+	@echo "make picture  take the pictures of the README and of docs/app.md again"
 	@echo "make format   format the code and apply safe fixes"
 	@echo "make clean    remove caches, built packages and documentation (.venv stays)"
 
@@ -64,6 +64,8 @@ docs: $(DEVELOPMENT)
 picture: $(DEVELOPMENT) browser
 	$(BIN)/sortal demo
 	$(BIN)/python docs/picture.py digits-run/report.html docs/report.png
+	mkdir -p build/home/pictures && $(BIN)/sortal sample digits build/home/pictures/digits
+	$(BIN)/python docs/app_pictures.py build/home docs
 
 browser:
 	@sh tests/install_chromium.sh

@@ -21,9 +21,9 @@ ours      the queue of the review, with its audits
 
 simulate writes a line per run, policy and look, with the number of settled and of right images over time. merges
 clusters the features of a run into more clusters than there are classes, and lets the person answer questions to merge
-only, 2 × (k − true k) of them at most. likely counts how often categories that may be one, or two, are, by how likely
-that was said to be, on runs as sorted and on such clusters. label reviews for some minutes and writes the reviewed run
-to a folder, to be sorted again.
+only, 2 × (k − true k) of them at most. likely counts how often categories that may be one are one, and those that may
+be two are two, by how likely that was said to be, on runs as sorted and on such clusters. label reviews for some
+minutes and writes the reviewed run to a folder, to be sorted again.
 """
 
 import argparse
@@ -164,6 +164,7 @@ class Desk:
 def ours(desk: Desk, until: float) -> None:
     """Answer what the queue asks, until time is up or nothing is left."""
     answers = {"grow": _grow, "merge": _merge, "split": _split, "audit": _audit, "page": _page, "image": _image}
+    answers |= {"label": _image, "other": _other}
     while desk.person.seconds < until and (items := desk.client.get("/api/queue")["items"]):
         answers[items[0]["kind"]](desk, items[0])
 
@@ -234,6 +235,19 @@ def _image(desk: Desk, item: dict[str, Any]) -> None:
     """One image with hotkeys for the most similar categories."""
     row = item["rows"][0][0]
     _label(desk, row, [*(found := desk.client.get(f"/api/near/{row}"))[KNOWN], *found[NEW]])
+
+
+def _other(desk: Desk, item: dict[str, Any]) -> None:
+    """Images that fit no category: confirm what is right nevertheless, and say of each other one what it is."""
+    rows = list(item["rows"][0])
+    seen, category = desk.person.see(rows), desk.client.session._review.category
+    right = [row for row, name in zip(rows, seen, strict=True) if desk.names[int(category[row])] == name]
+    if right:
+        desk.person.answer(len(right))
+        desk.decide(do="accept", rows=right)
+    for row in rows:
+        if row not in right:
+            _label(desk, row, None)
 
 
 def _label(desk: Desk, row: int, keys: list[int] | None) -> None:
@@ -421,11 +435,8 @@ def likely(arguments: argparse.Namespace) -> None:
             guide, state = Guide(run, Advice(run=run, store=session_of(run).store, device="cpu")), Review(run)
             for question in chain(*guide.likely(state, state.confidence(), among=len(run.categories))):
                 merging = question.kind == "merge"
-                parts = (
-                    map(state.members, question.categories)
-                    if merging
-                    else guide.parts(state, question.categories[0], 2)
-                )
+                ids = question.categories
+                parts = [*map(state.members, ids)] if merging else guide.parts(state, ids[0], 2)
                 kinds = {_majority(np.array(run.assignments.truth)[part]) for part in parts}
                 right = len(kinds) == (1 if merging else 2)
                 found.setdefault((question.kind, factor is None), []).append((question.likely or 0.0, right))

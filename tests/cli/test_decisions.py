@@ -12,7 +12,7 @@ from support.sample_run import sample_run
 from sortal.cli import app
 from sortal.reviews import journal
 from sortal.reviews.actions import Action, Move, Rename, Undo
-from sortal.reviews.loading import save_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import DECISIONS
 
 
@@ -74,3 +74,31 @@ def test_decisions_are_listed_and_joined(tmp_path: Path, capsys: pytest.CaptureF
         assert app.main(command) == 2
     assert app.main(["decisions", "merge", str(tmp_path / "no"), str(tmp_path / "theirs" / DECISIONS)]) == 2
     assert not (tmp_path / "no").exists()
+
+
+def test_decisions_of_earlier_runs_stay_listed(tmp_path: Path) -> None:
+    """In the words of their time, though a category has another name by now; journals without words are read, too."""
+    run = replace(sample_run(), folder=tmp_path / "run")
+    save_run(run)
+    for number, name in enumerate(("fern", "moss")):
+        journal.append(run.folder / DECISIONS, run.facts, [journal.decide(Rename(category=5, name=name), "ann")])
+        save_run(load_run(run.folder))
+        run = load_run(run.folder)
+        path = run.folder / f"decisions-{number + 1}.jsonl"
+        assert "words" in path.read_text()
+    rows = json.loads(invoke("decisions", run.folder, "--json").out)
+    assert [row["words"] for row in rows] == ["Renamed 'new 2' to 'fern'", "Renamed 'fern' to 'moss'"]
+    assert [row["earlier"] for row in rows] == [True, True]
+    path = run.folder / "decisions-1.jsonl"
+    header, line = path.read_text().splitlines()
+    path.write_text(
+        f"{header}\n{json.dumps({key: each for key, each in json.loads(line).items() if key != 'words'})}\n"
+    )
+    journal.append(run.folder / DECISIONS, run.facts, [journal.decide(Rename(category=5, name="oak"), "ann")])
+    rows = json.loads(invoke("decisions", run.folder, "--json").out)
+    assert [row["words"] for row in rows] == [
+        "Renamed 'moss' to 'fern'",
+        "Renamed 'fern' to 'moss'",
+        "Renamed 'moss' to 'oak'",
+    ]
+    assert [row["earlier"] for row in rows] == [True, True, False]

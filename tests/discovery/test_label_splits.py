@@ -4,7 +4,7 @@ import numpy as np
 
 from sortal.config import Discovery
 from sortal.discovery import label_splits
-from sortal.discovery.label_splits import few_held_out, held_out, set_aside
+from sortal.discovery.label_splits import few_held_out, held_out, set_aside, with_sample
 from sortal.images.image_set import image_set
 
 
@@ -80,3 +80,12 @@ def test_large_groups_are_held_out_too() -> None:
         "Groups are held out whole, so confidence is calibrated on 4 groups of 40 labelled images only, and is rough."
     )
     assert few_held_out(singly, order, singly) is None
+
+
+def test_a_random_sample_of_a_review_calibrates_and_leaves_each_class_half_of_its_labels() -> None:
+    files, labels = [f"{row}.png" for row in range(10)], ["a"] * 6 + ["b"] * 2 + [None] * 2
+    images = image_set(files, labels=labels, paths=files)
+    held, sample = np.arange(10) == 0, np.isin(np.arange(10), [1, 2, 3, 6, 9])
+    found = with_sample(images, held, sample, np.arange(10)[::-1])
+    # Of "a" two more, the first in this order; the only image of "b"; and one that was found wrong and has no label.
+    assert np.flatnonzero(found).tolist() == [0, 2, 3, 6, 9]

@@ -105,7 +105,7 @@ def gathered(
     )
     job, contents = a_job(images, **settings), small_store(6, 8).digests
     return results.gather(
-        job, a_backbone(), trained, images, contents, held, Doubts.none(len(images)), x, clusters, bad
+        job, a_backbone(), trained, images, images.known, contents, held, Doubts.none(len(images)), x, clusters, bad
     )[0]
 
 

@@ -17,12 +17,25 @@ from support.sample_run import sample_run
 from support.tiny_folder import sort
 
 from sortal.discovery import label_splits, stages
+from sortal.discovery.pipeline import discover
 from sortal.discovery.prediction import predict
 from sortal.errors import InputError
 from sortal.images.image_set import image_set
 from sortal.images.review_states import ReviewState
 from sortal.reviews import journal
-from sortal.reviews.actions import Accept, AcceptCategory, Action, Create, Merge, Move, Reject, Rename
+from sortal.reviews.actions import (
+    Accept,
+    AcceptCategory,
+    Action,
+    Audit,
+    Create,
+    Grow,
+    Merge,
+    Move,
+    Reject,
+    Rename,
+    Split,
+)
 from sortal.reviews.carrying import EarlierReview
 from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
@@ -209,3 +222,78 @@ def test_features_that_were_given_stay_with_images_that_a_review_labelled() -> N
     assert given.all()
     assert found.features is not None
     assert np.array_equal(found.features, np.eye(9))
+
+
+def names_of(run: Run) -> dict[str, str]:
+    """Return the name of the category of each image, by its content."""
+    return {
+        each: run.names[int(at)] for each, at in zip(run.assignments.contents, run.assignments.category_id, strict=True)
+    }
+
+
+def test_merged_and_split_categories_stay_though_nobody_decided_on_an_image(copied: Run, tmp_path: Path) -> None:
+    """A merge of two categories, and a random third of another one, which no clustering would find."""
+    first, second, third = (each.id for each in copied.categories if each.kind == "new")
+    part = contents(copied, copied.assignments.category_id == third)[::3]
+    split = Split(images=part, category=copied.facts.next_id, name="junk")
+    before = note(copied, Merge(categories=(first, second)), Rename(category=first, name="tiger lily"), split)
+    assert not before.assignments.settled.any()
+    wanted = {content: name for content, name in names_of(before).items() if name in ("tiger lily", "junk")}
+    after = sort(tmp_path / "images", tmp_path / "run", method="kmeans", k="auto")
+    assert sum(names_of(after)[content] == name for content, name in wanted.items()) > 0.9 * len(wanted)
+    assert {each.name for each in after.categories if each.made} >= {"tiger lily", "junk"}
+    again = sort(tmp_path / "images", tmp_path / "run", method="kmeans", seed=3)
+    assert sum(names_of(again)[content] == name for content, name in wanted.items()) > 0.8 * len(wanted)
+
+
+def test_k_of_the_earlier_run_follows_the_review(copied: Run, tmp_path: Path) -> None:
+    first, second, _ = (each.id for each in copied.categories if each.kind == "new")
+    note(copied, Merge(categories=(first, second)))
+    k = copied.k.k
+    settings = {name: value for name, value in tiny.SETTINGS.items() if name != "k"}
+    after = discover(tmp_path / "images", out=tmp_path / "run", **settings, method="kmeans")
+    assert after.k.k == len(after.categories) == k - 1
+    more = sort(tmp_path / "images", tmp_path / "run", method="kmeans", k=k + 1)
+    assert not any("The review has left" in text for text in more.facts.notes), "a k that is given now counts"
+    assert k <= more.k.k == len(more.categories) <= k + 1
+    gone = f"{k + 1 - more.k.k} of the {k + 1} clusters"
+    assert any(gone in text for text in more.facts.notes) == (more.k.k < k + 1)
+
+
+def test_a_run_that_contradicts_the_review_says_where(copied: Run) -> None:
+    first, second, _ = (each.id for each in copied.categories if each.kind == "new")
+    before = note(copied, Rename(category=first, name="willow"))
+    own = contents(before, before.assignments.category_id == first)
+    review = EarlierReview(before, before.assignments.contents)
+    assert review.contradicted(before) == []
+    after = note(copied, Move(images=own[:2], category=second))
+    assert review.contradicted(after) == [f"2 of {len(own)} of 'willow' (2 in {before.names[second]!r})"]
+
+
+@pytest.mark.parametrize(("sure", "stays"), [(0.41, True), (0.39, False)])
+def test_an_image_leaves_a_category_of_a_review_only_where_it_is_twice_as_sure(sure: float, stays: bool) -> None:
+    x = np.array([[0, 1], [0, 1], [1, 0]], dtype=np.float32)
+    run = sample_run(categories=2, known=0, images=3, features=x, category=np.array([0, 0, 1]))
+    a = replace(run.assignments, confidence=np.full(3, sure))
+    before = replace(run, assignments=a, categories=(replace(run.categories[0], made=True), run.categories[1]))
+    found, free = np.array([1, 1, 1]), np.array([True, False, True])
+    # Of squared distances 0 and 2, the first has a probability of 0.8 at this temperature.
+    flat = replace(run.confidence, temperature=2 / np.log(4), usual=np.zeros(2), deviation=np.ones(2), stability=None)
+    now = EarlierReview(before, a.contents).weighed(found, free, run.categories, x, x[[2, 0]], flat, None)
+    assert now.tolist() == [0 if stays else 1, 1, 1], "a labelled image is where its label says"
+
+
+def test_the_sample_of_an_audit_calibrates_confidence(copied: Run, tmp_path: Path) -> None:
+    """Also the image that was found wrong, wherever it is now; nothing else that was accepted does."""
+    own = contents(copied, (copied.assignments.category_id == 0) & (copied.assignments.status != "labelled"))
+    other = copied.categories[-1].id
+    them = contents(copied, copied.assignments.category_id == other)
+    note(
+        copied,
+        Grow(category=0, seen=(), unseen=own, wrong=()),
+        Grow(category=other, seen=(), unseen=them, wrong=()),
+        Audit(right=(*own[:2], *them[:3]), wrong=them[3:4]),
+    )
+    plain = copied.confidence.held_out
+    after = sort(tmp_path / "images", tmp_path / "run", method="kmeans")
+    assert after.confidence.held_out == plain + 6

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,9 +20,9 @@ from support.reviews import saved_run, session_of
 from sortal.errors import InputError, NoSpaceError
 from sortal.exchange.importing import import_annotations
 from sortal.reviews import joining, journal
-from sortal.reviews.actions import Action, Create, Rename, Undo
+from sortal.reviews.actions import Action, Audit, Create, Grow, Rename, Undo
 from sortal.reviews.history import Review
-from sortal.reviews.loading import load_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import DECISIONS, Run
 
 pytestmark = pytest.mark.usefixtures("quickly")
@@ -207,3 +208,15 @@ def test_a_decision_that_cannot_be_written_leaves_the_journal_as_it_was(
     with pytest.raises(NoSpaceError, match="No space left on device"):
         note(saved, Rename(category=4, name="moss"))
     assert (saved.folder / DECISIONS).read_bytes() == before
+
+
+def test_images_of_random_samples_are_known_in_every_later_run(tmp_path: Path) -> None:
+    """Of audits that stand: undone ones do not count."""
+    run = saved_run(tmp_path / "run", images=36)
+    own = tuple(run.assignments.contents[row] for row in np.flatnonzero(run.assignments.category_id == 5).tolist())
+    note(run, Grow(category=5, seen=own[:1], unseen=own[1:], wrong=()), Audit(right=own[1:2], wrong=own[2:3]))
+    save_run(load_run(run.folder))
+    later = load_run(run.folder)
+    assert journal.audited(run.folder) == {*own[1:3]}
+    note(later, Audit(right=own[3:4], wrong=()), Audit(right=own[4:5], wrong=()), Undo())
+    assert journal.audited(run.folder) == {*own[1:4]}

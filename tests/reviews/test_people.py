@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from support.decisions import RUN, places, some, states
 
 from sortal.errors import InputError
-from sortal.reviews.actions import Accept, Action, Bin, Create, Move, PutBack, Redo, Reject, Undo
+from sortal.reviews.actions import Accept, AcceptCategory, Action, Create, Grow, Merge, Move, Redo, Rename, Undo
 from sortal.reviews.history import Review
-from sortal.reviews.people import AWAY_AFTER, Asked, check_people, signed
-from sortal.reviews.questions import Guide
+from sortal.reviews.people import AWAY_AFTER, Asked, check_people, independent, signed
 
 
 def decided(review: Review, by: str, action: Action, *, settles: bool = False) -> list[Action]:
@@ -22,52 +20,16 @@ def decided(review: Review, by: str, action: Action, *, settles: bool = False) -
     return [line.action for line in lines if line.disputed]
 
 
-def disputed(review: Review) -> list[tuple[tuple[int, ...], tuple[str, ...], str]]:
-    """Return what is asked about disputes: the categories, who says so, and the name that is wanted."""
-    asked = Guide(RUN).questions(review, np.ones(len(review.category)))
-    return [(each.categories, each.by, each.name) for each in asked if each.kind == "disputed"]
-
-
 def test_what_another_person_decided_is_disputed_and_the_rest_is_carried_out() -> None:
     a = some(RUN, 4, 3)
     review = Review(RUN)
     assert not decided(review, "ada", Move(images=a[:1], category=0))
     assert decided(review, "bob", Move(images=a, category=1)) == [Move(images=a[:1], category=1)]
     assert places(review, a) == [0, 1, 1]
-    assert disputed(review) == [((0, 1), ("ada", "bob"), "")]
+    assert [*review.disputes()] == [a[0]]
     assert not decided(review, "bob", Accept(images=a[:1])), "who confirms agrees"
-    assert not disputed(review), "and settles it"
+    assert not review.disputes(), "and settles it"
     assert not decided(review, "bob", Move(images=a[:1], category=1)), "by now it is his own decision"
-
-
-def test_the_answer_to_a_dispute_settles_it_and_undoing_the_answer_asks_again() -> None:
-    (image,) = some(RUN, 4, 1)
-    review = Review(RUN)
-    decided(review, "ada", Move(images=(image,), category=0))
-    decided(review, "bob", Bin(images=(image,)))
-    assert disputed(review) == [((0, -1), ("ada", "bob"), "")]
-    assert not decided(review, "cleo", Bin(images=(image,)), settles=True)
-    assert (states(review, [image]), disputed(review)) == (["binned"], [])
-    decided(review, "cleo", Undo())
-    assert disputed(review) == [((0, -1), ("ada", "bob"), "")]
-    decided(review, "cleo", Redo())
-    assert not disputed(review)
-    assert decided(review, "ada", PutBack(images=(image,))), "the bin is a decision, too"
-
-
-@pytest.mark.parametrize(
-    ("wish", "asked"),
-    [
-        (Create(images=some(RUN, 4, 1), category=6, name="fern"), ((0, -1), ("ada", "bob"), "fern")),
-        (Reject(images=some(RUN, 4, 1), category=0), ((0,), ("ada", "bob"), "")),
-    ],
-    ids=["create", "reject"],
-)
-def test_a_dispute_names_what_is_wanted(wish: Action, asked: object) -> None:
-    review = Review(RUN)
-    decided(review, "ada", Move(images=some(RUN, 4, 1), category=0))
-    assert decided(review, "bob", wish) == [wish]
-    assert disputed(review) == [asked]
 
 
 def test_a_new_category_gets_the_images_that_nobody_disputes() -> None:
@@ -88,6 +50,33 @@ def test_only_whoever_made_the_last_decision_undoes_and_redoes_it() -> None:
         decided(review, "bob", Redo())
     decided(review, "ada", Redo())
     assert states(review, some(RUN, 4, 1)) == ["confirmed"]
+
+
+def test_a_late_decision_holds_if_the_others_were_about_something_else() -> None:
+    a, b = some(RUN, 4, 4), some(RUN, 5, 2)
+    review = Review(RUN)
+    review.take(Accept(images=b[:1]))  # number 0
+    review.take(Move(images=a[:1], category=0))
+    review.take(Rename(category=3, name="fern"))
+    for action, holds in (
+        (Accept(images=a[1:]), True),
+        (Accept(images=a[:2]), False),
+        (Move(images=a[1:], category=0), True),
+        (Move(images=a[1:], category=3), False),  # it has another name
+        (Create(images=b[1:], category=6, name="moss"), True),
+        (Grow(category=4, seen=a[1:2], unseen=a[2:], wrong=()), True),
+        (Grow(category=4, seen=a[1:2], unseen=a[:1], wrong=()), False),
+        (AcceptCategory(category=4), False),
+        (AcceptCategory(category=2), True),
+        (Rename(category=5, name="moss"), True),  # whose images were confirmed before
+        (Merge(categories=(1, 3)), False),
+        (Undo(), False),
+    ):
+        assert independent(review, 1, action) == holds, action
+    review.take(Undo())
+    assert not independent(review, 1, Accept(images=a[1:])), "what was undone is not compared"
+    assert independent(review, len(review.words), AcceptCategory(category=4))
+    assert not independent(review, -1, AcceptCategory(category=2))
 
 
 def test_people_are_told_what_others_are_asked_until_these_are_away() -> None:

@@ -12,21 +12,17 @@ from sortal.reviews.actions import Action, Bin, Create, Grow
 from sortal.reviews.history import Review
 from sortal.reviews.questions import Guide
 from sortal.reviews.requests import action_of
-from sortal.runs.confidence import Floats
-
-
-def sure() -> Floats:
-    return RUN.assignments.confidence
 
 
 def read(**request: Any) -> Action:
-    return action_of(request, Review(RUN), Guide(RUN), sure)
+    review, guide = Review(RUN), Guide(RUN)
+    return action_of(request, review, guide, lambda each: guide.ranking(review, RUN.assignments.confidence, each))
 
 
 def test_rows_become_contents_and_new_categories_get_an_id_and_a_name() -> None:
     first, second, third = contents(RUN, np.arange(3))
     assert read(do="bin", rows=[0, 1, 0]) == Bin(images=(first, second)), "an image is named once"
-    assert read(do="create", rows=[2], name="") == Create(images=(third,), category=6, name="new 3")
+    assert read(do="create", rows=[2], name="") == Create(images=(third,), category=6, name=Review(RUN).free_name())
     page = read(do="page", category=4, rows=[0, 1, 2], wrong=[1])
     assert page == Grow(category=4, seen=(first, third), unseen=(), wrong=(second,))
 

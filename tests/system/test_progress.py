@@ -1,6 +1,7 @@
 """How work reports where there is a terminal, a notebook or neither."""
 
 import io
+import json
 import sys
 from threading import Event
 from types import ModuleType, SimpleNamespace
@@ -55,6 +56,26 @@ def test_without_a_terminal_there_is_a_line_from_time_to_time(monkeypatch: pytes
         runtime.progress("Loading", 0, 0)
         assert stream.seen.wait(60)
     assert stream.getvalue().startswith("sortal: A note.\n")
+
+
+def test_a_program_that_watches_reads_json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, now = Stream(terminal=True), 100.0
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "monotonic", lambda: now)
+    monkeypatch.setenv(progress.WATCHED_BY_PROGRAM, "1")
+    with shown(Runtime(), "Reading") as runtime:
+        runtime.progress("Training", 0, 40)
+        runtime.progress("Training", 1, 40)  # too soon after the one before
+        now += 10
+        runtime.progress("Training", 10, 40)
+        runtime.note("A note.")
+    *records, note = stream.getvalue().splitlines()
+    assert [json.loads(line) for line in records] == [
+        {"task": "Reading", "done": 0, "total": 0, "left": None},
+        {"task": "Training", "done": 0, "total": 40, "left": None},
+        {"task": "Training", "done": 10, "total": 40, "left": 30.0},
+    ]
+    assert note == "sortal: A note."
 
 
 def test_a_notebook_has_one_line_that_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:

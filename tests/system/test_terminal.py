@@ -11,6 +11,7 @@ from time import monotonic, sleep
 
 import pytest
 
+from sortal.system.progress import WATCHED_BY_PROGRAM
 from sortal.system.terminal import on_enter
 
 if sys.platform == "win32":
@@ -126,3 +127,20 @@ def test_in_this_process_it_leaves_no_thread_behind() -> None:
     with on_enter(lambda: None):
         pass
     assert threading.active_count() == before
+
+
+def test_a_pipe_will_do_if_a_program_watches() -> None:
+    for watched, heard in ((False, "deaf"), (True, "listening")):
+        environment = {**os.environ, **({WATCHED_BY_PROGRAM: "1"} if watched else {})}
+        words = [sys.executable, "-c", PROGRAM]
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"{heard}\n"
+            if watched:
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "pressed\n"
+            process.kill()

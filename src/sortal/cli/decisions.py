@@ -38,17 +38,21 @@ def list_decisions(run: RunFolder, *, json: Json = False) -> None:
 
     Decisions are in the file decisions.jsonl of the run, one per line. When the
     run is updated or sorted again, they become part of it, and the file is kept
-    as decisions-1.jsonl, decisions-2.jsonl and so on.
+    as decisions-1.jsonl, decisions-2.jsonl and so on; they are listed, too.
     """
     from sortal.reviews import journal
+    from sortal.reviews.history import describe
     from sortal.reviews.loading import load_run
     from sortal.runs.run import DECISIONS
 
     found = load_run(run, raw=True)
     lines = journal.read(run / DECISIONS, found.facts)
-    listed = [*zip(lines, journal.replay(found, lines).words, strict=True)]
+    names = journal.replay(found, ()).categories
+    before = [(each, words or describe(each.action, names)) for each, words in journal.earlier(run)]
+    listed = [*before, *zip(lines, journal.replay(found, lines).words, strict=True)]
     if json:
-        print_json([{**each.to_json(), "words": words} for each, words in listed])
+        marked = zip(listed, (number < len(before) for number in range(len(listed))), strict=True)
+        print_json([{**each.to_json(), "words": words, "earlier": earlier} for (each, words), earlier in marked])
     elif listed:
         rows = [(each.at[:16].replace("T", " "), _person(each), line(words)) for each, words in listed]
         print_table(("", "When", "Who", "What"), [(number, *row) for number, row in enumerate(rows, start=1)], left=4)

@@ -42,7 +42,7 @@ HOW_HELP = "How images are placed into a folder."
 WHICH_HELP = "One or more of tsne, attention, k-curve, risk-coverage and legacy; all by default."
 PEOPLE_HELP = "Names of people who review together: a link each, and decisions signed with the name."
 WORDS_HELP = "File of names to choose from, one per line."
-TEXT_MODEL_HELP = "Folder of an image-text model of open_clip, which suggests some of the names; nothing is downloaded."
+TEXT_MODEL_HELP = "Folder of an image-text model of open_clip, for names and for what is seen; nothing is downloaded."
 CACHE_HELP = "Folder of cached pixels; RUN/cache by default. Runs of a benchmark share OUT/cache/DATASET."
 IMAGES_HELP = "Files to show attention on; a sample of old and new classes by default."
 

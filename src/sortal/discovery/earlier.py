@@ -86,8 +86,10 @@ class EarlierRun:
 
     facts: RunFacts | None = None  # from which the job was completed
     added: Additions = NOTHING_ADDED  # images that take part in the job, too
+    same_k: bool = False  # whether the job has its k because that one had it
     retraining: str | None = None  # why the job trains again, if settings have changed
     reviewed: Run | None = None  # the run itself, if people have reviewed it; read once the folder is locked
+    audited: frozenset[str] = frozenset()  # contents of images that they judged in random samples
 
 
 NO_RUN = EarlierRun()

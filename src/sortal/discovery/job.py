@@ -223,7 +223,7 @@ def _find(
     """Read the images of a job, complete it from the run in its folder, and refuse what would fail."""
     is_array = isinstance(images, ImageSet) and images.pixels is not None
     facts = check_output_folder(place, folders, is_array, force, _key_of(images, file))
-    earlier, notes = NO_RUN, list[str]()
+    earlier, notes, taken = NO_RUN, list[str](), dict[str, Any]()
     if facts is not None:
         wanted, taken = wanted.completed(facts)
         if facts.features is not None:
@@ -249,7 +249,7 @@ def _find(
         source = images if folders_in(images) == folders else folders  # errors name it as it was given
         images = read_images(source, labels=wanted.labels, need_labels=False, **asdict(wanted.reading))
     if facts is not None:
-        earlier = EarlierRun(facts=facts, retraining=retraining(facts, wanted.settings))
+        earlier = EarlierRun(facts=facts, same_k="k" in taken, retraining=retraining(facts, wanted.settings))
         if images.pixels is None:
             if images.features is None:
                 images, added = with_added(images, place, facts)

@@ -1,17 +1,43 @@
 """Labels that learning does not see: some calibrate confidence, others were confirmed in a review."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sortal.config import Discovery
+from sortal.discovery.job import Job, check_sortable
+from sortal.errors import InputError
 from sortal.images.image_set import ImageSet
+from sortal.images.review_states import ReviewState
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.confidence import ENOUGH
 from sortal.system.text import plural
 
 MOST_HELD_OUT = 1000  # labelled images at most to calibrate on
+
+
+def with_decisions(
+    job: Job, images: ImageSet, contents: tuple[str, ...], note: Callable[[str], None]
+) -> tuple[ImageSet, NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+    """Return the images with labels from the review of an earlier run, what people said of each (n,), its ReviewState,
+    the mask (n,) of those that were confirmed and had no label, and labels (n,) that follow for others, or −1.
+    """
+    review = EarlierReview(job.earlier.reviewed, contents)
+    found, given = review.labelled(images)
+    if given.any():
+        note(f"Labelled by a review: {plural(int(given.sum()), 'image')}.")
+        if not found.unlabelled.any():
+            raise InputError("Every image is labelled or was settled by a review, so there is nothing left to sort.")
+        check_sortable(found.select(~found.validation), job.settings)
+    implied, k = review.implied(found), job.settings.k
+    more = {*implied[implied >= 0].tolist()} - {*found.known.tolist()}
+    if not isinstance(k, str) and len(found.known) + len(more) > k:
+        implied[np.isin(implied, [*more])] = -1
+    states = review.states
+    confirmed = np.isin(states, (ReviewState.CONFIRMED, ReviewState.UNSEEN))
+    return found, states, confirmed & images.unlabelled, implied
 
 
 def held_out(
@@ -100,6 +126,22 @@ def _shares(count: int, sizes: Sequence[int]) -> list[int]:
     for row in by_remainder[: max(count, 0) - sum(found)]:
         found[row] += 1
     return [min(each, max(size - 1, 0)) for each, size in zip(found, sizes, strict=True)]
+
+
+def with_sample(
+    images: ImageSet, held: NDArray[np.bool_], sample: NDArray[np.bool_], order: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Add a random `sample` (n,) that people judged in a review to what is `held` out (n,) for calibration.
+
+    It is a fair one, unlike all that they confirmed, if those that they found wrong count, too, wherever they are now.
+    A class keeps half of its labels. Rows are taken in this order (n,).
+    """
+    found = held | (sample & images.unlabelled)
+    for label in images.known:
+        own = order[images.labels[order] == label]
+        room = len(own) // 2 - int(held[own].sum())
+        found[own[sample[own] & ~held[own]][: max(room, 0)]] = True
+    return found
 
 
 def set_aside(images: ImageSet, confirmed: NDArray[np.bool_], order: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from sortal.clustering.tsne import mapper
-from sortal.config import Discovery, Reading, Rounds, describe, from_keywords, load_method, load_named_backbone
+from sortal.config import AUTO, Discovery, Reading, Rounds, describe, from_keywords, load_method, load_named_backbone
 from sortal.discovery import defaults
 from sortal.discovery.bin import with_bin, without_bin
 from sortal.discovery.config_files import settings_in
+from sortal.discovery.earlier import EarlierRun
 from sortal.discovery.job import Job, Source, check_sortable, prepare
 from sortal.discovery.reviewing.advice import compare
 from sortal.discovery.run_places import ANOTHER_FOLDER, check_output_folder
@@ -35,7 +36,8 @@ from sortal.images.vector_sets import feature_notes, features_in_memory
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.backbones.vectors import VectorBackbone
-from sortal.reviews.carrying import reviewed_run
+from sortal.reviews.carrying import EarlierReview, reviewed_run
+from sortal.reviews.journal import audited
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run
 from sortal.system import cache
@@ -129,8 +131,9 @@ def carry_out(job: Job) -> Run:
         processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:
             job.agree()
-        job = replace(job, earlier=replace(job.earlier, reviewed=_reviewed_before(job)))
+        job = replace(job, earlier=_with_review(job))
         stages = Stages(stages_of(job), job.runtime)
+        job = with_reviewed_k(job, stages)
         whole, (job, chosen) = job, learned_part(job)
         processes.by_first(partial(check_room, job, backbone))
         pixels = store_pixels(job, backbone, stages)
@@ -150,6 +153,10 @@ def carry_out(job: Job) -> Run:
         if not chosen.all():
             with stages.stage("rest", "Sorting the other images") as runtime:
                 found = sort_rest(whole, chosen, found, pixels.present, backbone, stages, runtime)
+        review = EarlierReview(job.earlier.reviewed, found.run.assignments.contents)
+        if contradicted := review.contradicted(found.run):
+            where = "; ".join(contradicted)
+            stages.note(f"Sorted otherwise than reviewed, where nobody had decided image by image: {where}.")
         with stages.stage("report", "Drawing the report") as runtime:
             place, seed, maps = job.cache / "map", settings.seed, mapper(runtime.device)
             compared = compare(found.run, found.store, seed, runtime.device)
@@ -183,8 +190,8 @@ def _check_unchanged(job: Job) -> None:
         )
 
 
-def _reviewed_before(job: Job) -> Run | None:
-    """Return the run in the job's folder, if people have reviewed it; refuse a folder that hosts do not share."""
+def _with_review(job: Job) -> EarlierRun:
+    """Return the run in the job's folder with its review, if there is one; refuse a folder that hosts do not share."""
     processes = job.processes
     seen = processes.in_turn((job.place / LOCK_FILE).exists)  # which the first process has made
 
@@ -197,7 +204,28 @@ def _reviewed_before(job: Job) -> Run | None:
             )
 
     processes.by_first(partial(check, processes.gather_objects(None if seen else platform.node())))
-    return processes.in_turn(partial(reviewed_run, job.place, force=job.force))
+    found = processes.in_turn(partial(reviewed_run, job.place, force=job.force))
+    if found is None:
+        return job.earlier
+    return replace(job.earlier, reviewed=found, audited=processes.in_turn(partial(audited, job.place)))
+
+
+def with_reviewed_k(job: Job, stages: Stages) -> Job:
+    """Return the job with the number of categories that people have left, if it need not be found again.
+
+    That is where they have made, or decided on, every new category, or where k was given to the earlier run.
+    """
+    before, k = job.earlier.reviewed, job.settings.k
+    if before is None or job.settings.granularity != "usual" or not (k == AUTO or job.earlier.same_k):
+        return job
+    review = EarlierReview(before, ())
+    if k == AUTO and not review.complete:
+        return job
+    now = sum(each.size > 0 for each in before.categories)
+    if now == k:
+        return job
+    stages.note(f"The review has left {plural(now, 'category', 'categories')}, so as many are found again.")
+    return replace(job, settings=replace(job.settings, k=now))
 
 
 def stages_of(job: Job) -> tuple[str, ...]:

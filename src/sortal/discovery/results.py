@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,7 @@ def gather(
     backbone: Backbone,
     trained: TrainingResult | None,
     images: ImageSet,
+    known: NDArray[np.int64],
     contents: NDArray[np.bytes_],
     held: NDArray[np.bool_],
     doubted: Doubts,
@@ -62,21 +64,22 @@ def gather(
 ) -> tuple[Run, list[str]]:
     """Build the run: labelled images, also those `held` out (n,), are in their class, all others in their cluster.
 
+    The first clusters are those of the `known` classes, with labels or made by people in the review of an earlier run.
+
     Centres, spreads and calibration are those of moments with features x (m, d), so the images of a moment share them.
     What people decided about the earlier run is carried over; also return the names of categories that were lost.
     """
     before, moments = job.earlier.reviewed, clusters.moments
-    categories, own = _categories(images, clusters)
+    categories, own = _categories(images, known, clusters)
     features = moments.of_images(x)
     review = EarlierReview(before, contents_of(contents))
     categories, lost = review.named(categories, own)
-    placed = review.kept_away(own, categories, features, clusters.centres)
     confidence = calibrate(
         x,
         clusters.centres,
         clusters.of,
         held_out=moments.any(held),
-        truth=own[moments.first],
+        truth=review.kept_away(own, categories, features, clusters.centres)[moments.first],
         groups=clusters.groups,
         unsure_below=job.settings.unsure_below,
         agreement=clusters.agreement,
@@ -84,8 +87,17 @@ def gather(
         apart=clusters.apart,
         head=clusters.head,
     )
+    centres, head = clusters.centres, clusters.head
+    free = moments.labels(images.labels)[moments.of] < 0
+    placed = review.weighed(own, free, categories, features, centres, confidence, head)
+    placed = review.kept_away(placed, categories, features, centres)
+    suggested = np.where(doubted.suggested < 0, -1, np.searchsorted(known, doubted.suggested))
+    suggested_id = ids_of(categories, suggested)
+    stay = np.isin(np.arange(len(categories)), placed) | ~np.isin(np.arange(len(categories)), own)
+    if not stay.all():  # a cluster is gone whose images have all stayed where people had put them
+        categories, placed = tuple(compress(categories, stay)), (np.cumsum(stay) - 1)[placed]
+        centres, head, confidence = centres[stay], None if head is None else head[stay], confidence.of_rows(stay)
     blank = named_at_source(job, images, unassigned(images, contents))
-    suggested = np.where(doubted.suggested < 0, -1, np.searchsorted(images.known, doubted.suggested))
     assignments = replace(
         blank,
         category_id=ids_of(categories, placed),
@@ -93,7 +105,7 @@ def gather(
         reviewed=review.states,
         apart=clusters.apart[moments.of],
         doubt=doubted.doubt,
-        suggested_id=ids_of(categories, suggested),
+        suggested_id=suggested_id,
     )
     hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(features))
     next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
@@ -104,11 +116,11 @@ def gather(
         facts=facts,
         assignments=assignments,
         categories=categories,
-        k=clusters.k,
+        k=replace(clusters.k, k=len(categories)),
         confidence=confidence,
         features=features,
-        centres=clusters.centres,
-        head=clusters.head,
+        centres=centres,
+        head=head,
         quarantine=quarantine,
         rejected=frozenset() if before is None else before.rejected,
     )
@@ -173,16 +185,18 @@ def _facts(
     )
 
 
-def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, ...], NDArray[np.int64]]:
+def _categories(
+    images: ImageSet, known: NDArray[np.int64], clusters: Clusters
+) -> tuple[tuple[Category, ...], NDArray[np.int64]]:
     """Return a category for each cluster, and the cluster (n,) of each image.
 
     That of a labelled image is its class, as is that of other images of the same moment.
     """
     sizes = np.bincount(clusters.of, minlength=len(clusters.centres))
-    categories = outline([images.classes[i] for i in images.known], sizes.tolist())
+    categories = outline([images.classes[i] for i in known], sizes.tolist())
     moments = clusters.moments
     labels = moments.labels(images.labels)
-    return categories, np.where(labels >= 0, np.searchsorted(images.known, labels), clusters.of)[moments.of]
+    return categories, np.where(labels >= 0, np.searchsorted(known, labels), clusters.of)[moments.of]
 
 
 def add_to_means(

@@ -22,10 +22,10 @@ from sortal.discovery.grouping.own_clusters import cluster_by_method
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
-from sortal.discovery.label_splits import few_held_out, held_out, set_aside
+from sortal.discovery.label_splits import few_held_out, held_out, set_aside, with_decisions, with_sample
 from sortal.discovery.results import Clusters
 from sortal.discovery.watching import WATCHED, watched_by, watching, without_truth
-from sortal.errors import InputError, SortalError, listing
+from sortal.errors import SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
 from sortal.images.review_states import SETTLED, ReviewState
@@ -40,7 +40,6 @@ from sortal.learning.frozen import KeptTokens
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
-from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import contents_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import KChoice
@@ -135,8 +134,21 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         return None
     images, contents = inputs.images, inputs.store.digests
     run, lost = results.gather(
-        job, backbone, learned.trained, images, contents, inputs.held, doubted, rows.x, clusters, pixels.quarantine
+        job,
+        backbone,
+        learned.trained,
+        images,
+        inputs.counted.known,
+        contents,
+        inputs.held,
+        doubted,
+        rows.x,
+        clusters,
+        pixels.quarantine,
     )
+    if emptied := clusters.k.k - run.k.k:
+        where = "are in categories that people made, and stay there"
+        stages.note(f"{emptied:,} of the {clusters.k.k:,} clusters found now would take images that {where}.")
     if lost:
         stages.note(f"No category resembles {listing(lost)} of the earlier run, none of whose images was confirmed.")
     return SortingResult(run=stages.recorded_in(run), store=inputs.store, files=_files(job, backbone, learned.folders))
@@ -153,7 +165,9 @@ class _Inputs:
     order: NDArray[np.int64]  # (m,) of moments, by content
     held: NDArray[np.bool_]  # (n,) those whose labels are held out for calibration
     settled: NDArray[np.bool_]  # (n,) those that people have decided on
-    counted: ImageSet  # an image of each moment, without labels that are held out, set aside or very doubtful
+    # An image of each moment, with labels that categories of a review imply, without those that are held out, set aside
+    # or very doubtful.
+    counted: ImageSet
     to_learn: ImageSet  # all images with these labels, and validation images where training selects an epoch by them
     truth: NDArray[np.int64]  # of `to_learn`, which has none itself, like `counted`: nothing that learns may see it
     pixels_to_learn: PixelStore
@@ -161,7 +175,7 @@ class _Inputs:
 
 def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     everything, pixels = _readable(job, pixels, stages)
-    everything, states, confirmed = _with_decisions(job, everything, pixels, stages)
+    everything, states, confirmed, implied = with_decisions(job, everything, contents_of(pixels.digests), stages.note)
     talked_about, settled = states != ReviewState.OPEN, np.isin(states, SETTLED)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
@@ -176,9 +190,11 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     drawn = held_out(labelled, order, job.settings, among, together.of[rows])
     if few := few_held_out(drawn, together.of[rows], held_out(labelled, order, job.settings, among)):
         stages.note(few)
-    held = drawn[of] & images.labelled
-    aside = set_aside(images, confirmed[to_sort], by_content, job.settings.seed)
-    labels = moments.labels(np.where(held | aside, -1, images.labels))
+    sample = np.array([content in job.earlier.audited for content in contents_of(store.digests)], dtype=bool)
+    held = with_sample(images, drawn[of] & images.labelled, sample & (states[to_sort] != ReviewState.OPEN), by_content)
+    aside = set_aside(images, confirmed[to_sort] & ~held, by_content, job.settings.seed)
+    seen = np.where(images.labels < 0, implied[to_sort], np.where(held | aside, -1, images.labels))
+    labels = moments.labels(seen)
     shown = replace(without_truth(images), labels=labels[of])
     to_learn, pixels_to_learn, truth = shown, store, images.truth
     if job.recipe.select:
@@ -212,24 +228,6 @@ def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, P
         if lost:
             stages.note(f"These known classes have no labelled image left: {listing(lost)}.")
     return images, store
-
-
-def _with_decisions(
-    job: Job, images: ImageSet, store: PixelStore, stages: Stages
-) -> tuple[ImageSet, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the images with labels from the review of an earlier run, what people said of each (n,), its ReviewState,
-    and the mask (n,) of those that were confirmed and had no label.
-    """
-    review = EarlierReview(job.earlier.reviewed, contents_of(store.digests))
-    found, given = review.labelled(images)
-    if given.any():
-        stages.note(f"Labelled by a review: {plural(int(given.sum()), 'image')}.")
-        if not found.unlabelled.any():
-            raise InputError("Every image is labelled or was settled by a review, so there is nothing left to sort.")
-        check_sortable(found.select(~found.validation), job.settings)
-    states = review.states
-    confirmed = np.isin(states, (ReviewState.CONFIRMED, ReviewState.UNSEEN))
-    return found, states, confirmed & images.unlabelled
 
 
 def _without_doubtful(

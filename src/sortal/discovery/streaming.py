@@ -379,7 +379,9 @@ def _assigned(
     learned_from = Moments.grouped(run.assignments.group).means(run.features)
     blank = replace(blank, apart=apartness(read.x, job.processes, reference=learned_from))
     predicted = assess(blank, read.x, run.categories, run.centres, run.confidence, run.head, reassign=True).category_id
-    own = review.kept_away(rows_of(run.categories, predicted), run.categories, read.x, run.centres)
+    own = rows_of(run.categories, predicted)
+    own = review.weighed(own, images.unlabelled, run.categories, read.x, run.centres, run.confidence, run.head)
+    own = review.kept_away(own, run.categories, read.x, run.centres)
     category = ids_of(run.categories, own)
     first = np.argsort([label is not None for label in a.labels], kind="stable").tolist()  # a label counts more
     learned = {a.contents[row]: int(a.category_id[row]) for row in first}

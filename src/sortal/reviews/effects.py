@@ -61,7 +61,8 @@ def _renamed(state: State, change: actions.Rename) -> Outcome:
     own = _category(state, change.category)
     _check_name(state, change.name, own.id)
     former = (*own.former, own.name) if own.kind == KNOWN else own.former
-    return state.outcome(categories={**state.categories, own.id: replace(own, name=change.name, former=former)})
+    renamed = replace(own, name=change.name, former=former, made=True)
+    return state.outcome(categories={**state.categories, own.id: renamed})
 
 
 def _merged(state: State, change: actions.Merge) -> Outcome:

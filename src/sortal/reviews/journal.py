@@ -3,10 +3,11 @@
 import errno
 import getpass
 import hashlib
+import itertools
 import json
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,39 @@ def replay(run: Run, lines: Iterable[Decision], path: Path | None = None) -> Rev
 
 def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
     """Read a journal about the run of these facts. A last line that a crash has torn is left out."""
+    return tuple(decision for decision, _ in _read_lines(path, run_key(facts)))
+
+
+def earlier(folder: Path) -> list[tuple[Decision, str]]:
+    """Read the decisions that have become part of the run in a folder, the oldest first, with what each did in words.
+
+    Earlier versions did not keep the words, which are empty then.
+    """
+    return [line for path in archives(folder) for line in _read_lines(path, None)]
+
+
+def audited(folder: Path) -> frozenset[str]:
+    """Return the contents of all images that people judged in random samples, in every review of a run so far."""
+    found = set[str]()
+    for path in (*archives(folder), folder / DECISIONS):
+        done, undone = list[Action](), list[Action]()
+        for line, _ in _read_lines(path, None):
+            match line.action:
+                case _ if line.disputed:
+                    pass
+                case actions.Undo():
+                    undone.append(done.pop())
+                case actions.Redo():
+                    done.append(undone.pop())
+                case action:
+                    done.append(action)
+                    undone.clear()
+        found |= {one for each in done if isinstance(each, actions.Audit) for one in (*each.right, *each.wrong)}
+    return frozenset(found)
+
+
+def _read_lines(path: Path, run: str | None) -> tuple[tuple[Decision, str], ...]:
+    """Read the decisions of a journal, about the run with this key if one is given, with words that were kept."""
     try:
         lines = read_regular(path).split(b"\n")[:-1]  # the last part has no end, or is empty
     except FileNotFoundError:
@@ -75,7 +109,7 @@ def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
     header, *rest = found
     if header.get("format") != JOURNAL_FORMAT:
         raise InputError(f"Decisions must begin with {JOURNAL_FORMAT!r}, but {str(path)!r} does not.")
-    if header.get("run") != run_key(facts):
+    if run is not None and header.get("run") != run:
         raise _foreign(path)
     return tuple(_read_decision(path, number, each) for number, each in enumerate(rest, start=FIRST_LINE))
 
@@ -90,13 +124,14 @@ def _read_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return found
 
 
-def _read_decision(path: Path, number: int, line: dict[str, Any]) -> Decision:
-    about = {name: line.pop(name, "") for name in ("key", "at", "by", "disputed")}
+def _read_decision(path: Path, number: int, line: dict[str, Any]) -> tuple[Decision, str]:
+    about = {name: line.pop(name, "") for name in ("key", "at", "by", "disputed", "words")}
     try:
         for name, value in about.items():
             if not isinstance(value, str):
                 raise ValueError(f"{name} must be text, got {str(value)[:60]!r}")
-        return Decision(action=actions.from_json(line), **about)
+        words = about.pop("words")
+        return Decision(action=actions.from_json(line), **about), words
     except ValueError as error:
         raise _damaged(path, number, error) from error
 
@@ -177,10 +212,25 @@ def length(path: Path) -> int:
         return 0
 
 
+def archived(run: Run, lines: Sequence[Decision]) -> bytes:
+    """Return the text of a journal about a run, as sorted, with what each decision did: later runs cannot tell."""
+    header = {"format": JOURNAL_FORMAT, "run": run_key(run.facts)}
+    words = replay(run, lines).words
+    rows = [{**each.to_json(), "words": text} for each, text in zip(lines, words, strict=True)]
+    return "".join(f"{json.dumps(each)}\n" for each in (header, *rows)).encode("ascii")
+
+
 def archive_name(folder: Path) -> str:
     """Return a free name for a journal whose decisions have become part of the run."""
+    return _archive(folder, len(archives(folder)) + 1).name
+
+
+def archives(folder: Path) -> list[Path]:
+    """Return the journals whose decisions have become part of the run in a folder, the oldest first."""
+    found = (_archive(folder, number) for number in itertools.count(1))
+    return [*itertools.takewhile(Path.exists, found)]
+
+
+def _archive(folder: Path, number: int) -> Path:
     stem, suffix = DECISIONS.split(".")
-    number = 1
-    while (folder / f"{stem}-{number}.{suffix}").exists():
-        number += 1
-    return f"{stem}-{number}.{suffix}"
+    return folder / f"{stem}-{number}.{suffix}"

@@ -52,7 +52,7 @@ def save_run(run: Run, files: Mapping[str, bytes | Path | None] | None = None) -
     storage.write_run(run, {**(files or {}), **_put_aside(run)})
 
 
-def _put_aside(run: Run) -> dict[str, Path | None]:
+def _put_aside(run: Run) -> dict[str, bytes | Path | None]:
     """Return the change of files that puts the journal aside; refuse it if the run misses some of its decisions."""
     path, saved = run.folder / DECISIONS, storage.peek(run.folder)
     lines = journal.read(path, saved) if saved is not None else ()
@@ -61,4 +61,6 @@ def _put_aside(run: Run) -> dict[str, Path | None]:
             f"The run in {str(run.folder)!r} has {plural(len(lines), 'decision')}, of which this state takes "
             f"{run.decisions:,} into account. Load it again before you save it."
         )
-    return {DECISIONS: None, journal.archive_name(run.folder): path} if lines else {}
+    if not lines:
+        return {}
+    return {DECISIONS: None, journal.archive_name(run.folder): journal.archived(storage.read_run(run.folder), lines)}

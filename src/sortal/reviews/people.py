@@ -8,12 +8,14 @@ import numpy as np
 
 from sortal.errors import InputError
 from sortal.images.review_states import SEEN, ReviewState
-from sortal.reviews.actions import Action, Bin, Create, Move, PutBack, Redo, Reject, Split, Undo
+from sortal.reviews.actions import Accept, Action, Bin, Create, Grow, Move, PutBack, Redo, Reject, Split, Undo
 from sortal.reviews.history import Decision, Review
 from sortal.reviews.journal import decide
+from sortal.reviews.state import NO_ROWS
 
 MOST_PEOPLE = 50
 LONGEST_PERSON = 60  # characters of a name
+IMAGE_CHANGES = (Move, Create, Split, Accept, Reject, Bin, PutBack, Grow)
 LONGEST_ASKED = 200  # characters that stand for a question
 AWAY_AFTER = 30.0  # seconds without a sign of life, after which others may be asked the same
 
@@ -65,6 +67,32 @@ def signed(review: Review, action: Action, by: str, *, settles: bool = False) ->
         wish = Move(images=tuple(against), category=action.category)
     others = " and ".join(dict.fromkeys(against.values()))
     return [*lines, replace(decide(wish, by), disputed=f"{others} decided otherwise, so it becomes a question.")]
+
+
+def independent(review: Review, version: int, action: Action) -> bool:
+    """Tell whether an action by someone who knows the decisions up to a version means the same after the later ones.
+
+    It does if these are about other images, and leave the categories that it names as they were.
+    """
+    missed = [step for step in review.done if step.number >= version]
+    disputed = sum(number >= version for number, _ in review.disputed)
+    if not version >= 0 or len(missed) + disputed < len(review.words) - version:  # something was undone
+        return False
+    rows = np.concatenate([NO_ROWS, *(step.former.rows for step in missed)])
+    named = {each for step in missed if not isinstance(step.change, IMAGE_CHANGES) for each in _ids(step.change)}
+    if isinstance(action, IMAGE_CHANGES):
+        about = [getattr(action, name, ()) for name in ("images", "seen", "unseen", "wrong")]
+        own = review.rows_of([content for part in about for content in part])
+        return not np.isin(own, rows).any() and not {*_ids(action), *review.category[own].tolist()} & named
+    changed = {*review.category[rows].tolist()}.union(*(step.former.category.tolist() for step in missed))
+    return bool(_ids(action)) and not {*_ids(action)} & (changed | named)
+
+
+def _ids(action: Action) -> tuple[int, ...]:
+    """Return the categories that an action names, but for one that it makes."""
+    if isinstance(action, Create | Split):
+        return ()
+    return (*getattr(action, "categories", ()), *([action.category] if hasattr(action, "category") else []))
 
 
 def _check_own(review: Review, action: Undo | Redo, by: str) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sortal.images.review_states import ReviewState
 from sortal.reviews import growing
-from sortal.reviews.actions import Action, Bin, Create, Merge, Move, Split
+from sortal.reviews.actions import Create, Merge, Move
 from sortal.reviews.advising import Advisor
 from sortal.reviews.audit import due
 from sortal.reviews.growing import PAGE_IMAGES, SHOWN_FIRST, Ranking
@@ -38,7 +38,7 @@ NAMING = DECIDE + 9 * KEY  # typing a name
 MARKING = POINT + CLICK
 BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
-# Likelihoods from which a merge, or a split, is proposed: above, yes was right more often than no (RESULTS.md).
+# Likelihoods from which a merge, or a split, is proposed: above, half of them or more were right (RESULTS.md).
 MERGE_LIKELY, SPLIT_LIKELY = 0.7, 0.5
 EXAMINED = 60  # categories that are examined for a split: the least sure
 SCREEN = 40  # images of an audit, or of a candidate for a new category
@@ -95,7 +95,7 @@ class Guide:
             for each in self._splits(review, sure, free)
         ]
         found = [*self._merges(review, free, best), *splits, *found, *self._audits(review)]
-        found += [*self._labels(review), *self._others(review), *self._candidates(review), *self._disputes(review)]
+        found += [*self._labels(review), *self._others(review), *self._candidates(review)]
         return sorted(found, key=lambda each: -each.worth)
 
     def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
@@ -112,13 +112,13 @@ class Guide:
 
     def ranking(self, review: Review, sure: Floats, category: int) -> Ranking:
         """Rank the open images of a category."""
-        rows = self._there(review.members(category))
+        rows = self.there(review.members(category))
         rows = rows[~review.settled[rows]]
         return growing.rank(rows, sure[rows])
 
     def parts(self, review: Review, category: int, count: int) -> list[Ints]:
         """Divide a category into `count` parts; labelled and confirmed images are in the first."""
-        rows = self._there(review.members(category))
+        rows = self.there(review.members(category))
         digest, kept = _digest(rows, review.reviewed[rows]), self._parts.get((category, count))
         if kept is None or kept[0] != digest:
             seen = review.settled[rows] & ~review.unseen[rows]
@@ -131,7 +131,7 @@ class Guide:
 
         Images of a group of one class are right or wrong together, more or less, so at most one of it is drawn.
         """
-        found, unseen = list[int](), self._there(np.flatnonzero(review.unseen))
+        found, unseen = list[int](), self.there(np.flatnonzero(review.unseen))
         by_category = sorted(rows_by(review.category[unseen]).items(), key=lambda item: (-len(item[1]), item[0]))
         for each, among in by_category:
             rows = unseen[among]
@@ -141,7 +141,7 @@ class Guide:
                 found += one_of_each(np.random.default_rng(seed).permutation(rows), self._units)[:count].tolist()
         return found
 
-    def _there(self, rows: Ints) -> Ints:
+    def there(self, rows: Ints) -> Ints:
         """Return those of the rows whose files still have their content."""
         return rows if self.lost is None else rows[self.lost[rows] == 0]
 
@@ -149,7 +149,7 @@ class Guide:
         """Return the rows of each category, if it has any, that are not settled."""
         settled = review.settled
         members = rows_by(review.category)
-        there = {each: self._there(members[each]) for each in review.categories if each in members}
+        there = {each: self.there(members[each]) for each in review.categories if each in members}
         return {each: rows[~settled[rows]] for each, rows in there.items() if len(rows)}
 
     # Each kind of question
@@ -188,7 +188,7 @@ class Guide:
 
     def _others(self, review: Review) -> list[Question]:
         """Ask about a page of images that fit no category, those farthest from all others first."""
-        rows = self._there(np.flatnonzero(review.other))
+        rows = self.there(np.flatnonzero(review.other))
         if not len(rows):
             return []
         page = rows[np.argsort(-self.run.assignments.apart[rows], kind="stable")[:PAGE_IMAGES]]
@@ -200,7 +200,7 @@ class Guide:
         found, ids = [], [*sizes_of(review.category[review.category >= 0])]
         centres, settled = review.centres(ids), review.settled
         for group in self._later:
-            rows = self._there(group[~settled[group]])
+            rows = self.there(group[~settled[group]])
             if len(rows) < SMALLEST_CANDIDATE:
                 continue
             page = nearest_first(self.run.features, rows)[:SCREEN]
@@ -278,7 +278,7 @@ class Guide:
     def _labels(self, review: Review) -> list[Question]:
         """Ask about labels that look wrong, the most doubtful first, unless a person has decided on them."""
         a = self.run.assignments
-        rows = self._there(a.labels_to_check)
+        rows = self.there(a.labels_to_check)
         suggested = a.suggested_id[rows]
         left = (review.reviewed[rows] == ReviewState.OPEN) & (suggested != review.category[rows])
         rows = rows[left & np.isin(suggested, [*review.categories])]
@@ -288,29 +288,11 @@ class Guide:
         worth = 2 * (1 + TEACHES) * float(a.doubt[rows[0]]) / seconds  # a wrong label less, and a right one more
         shown = rows[:OFFERED]
         ids = tuple(np.unique([review.category[shown], a.suggested_id[shown]]).tolist())
-        beside = (tuple(self._examples(review, each)) for each in ids)
+        beside = (tuple(self.examples(review, each)) for each in ids)
         asked = (tuple(shown.tolist()), *beside)
         return [Question(kind="label", categories=ids, rows=asked, images=len(rows), worth=worth)]
 
-    def _disputes(self, review: Review) -> list[Question]:
-        """Ask about images that people disagree about, beside the category they are in and the one that is wanted."""
-        found, last = list[Question](), review.decided_at()
-        worth = (1 + TEACHES) / ((1 + 2 * BESIDE) * LOOK + ANSWER)
-        for content, line in [*review.disputes().items()][:OFFERED]:
-            rows = self._there(review.rows_of([content]))
-            own, wanted = {*review.category[rows].tolist()}, _wanted(review, line.action)
-            if len(own) != 1 or own == {wanted}:  # copies are in several, or they agree by now
-                continue
-            ids = (*own, *([] if wanted is None else [wanted]))
-            beside = (tuple(self._examples(review, each)) if each in review.categories else () for each in ids)
-            said, name = (review.makers[int(last[rows].max())], line.by), getattr(line.action, "name", "")
-            asked = (tuple(rows[:1].tolist()), *beside)
-            found.append(
-                Question(kind="disputed", categories=ids, rows=asked, images=1, worth=worth, by=said, name=name)
-            )
-        return found
-
-    def _examples(self, review: Review, category: int) -> list[int]:
+    def examples(self, review: Review, category: int) -> list[int]:
         """Return typical images of a category: labelled ones that nobody doubts, or else any."""
         sure = review.settled & ~review.unseen
         sure[self.run.assignments.labels_to_check] = False
@@ -321,7 +303,7 @@ class Guide:
 
     def typical(self, review: Review, category: int, count: int) -> list[int]:
         """Return the images of a category that are nearest to its centre, one of each moment."""
-        rows, centre = self._there(review.members(category)), review.centres([category])[0]
+        rows, centre = self.there(review.members(category)), review.centres([category])[0]
         found: list[int] = self._nearest(rows, centre)[:count].tolist()
         return found
 
@@ -353,19 +335,6 @@ class Guide:
         if run.head is not None:  # whose scores are no distances
             temperature = max(OF_SQUARES * float(np.mean(run.assignments.distance**2)), 1e-6)
         return self._likeness.between(category, ids, centres, temperature)
-
-
-def _wanted(review: Review, action: Action) -> int | None:
-    """Return the category that a disputed decision wants; NOWHERE for the bin or a new one, None for any other."""
-    match action:
-        case Move(category=category) if category in review.categories:
-            return category
-        case Create(name=name) | Split(name=name):
-            return next((each.id for each in review.categories.values() if each.name == name), NOWHERE)
-        case Bin():
-            return NOWHERE
-        case _:
-            return None
 
 
 def _looked_at(category: ReviewedCategory, left: int) -> bool:

@@ -5,19 +5,19 @@ from typing import Any
 
 from sortal.reviews import growing
 from sortal.reviews.actions import Action, Grow, from_json
+from sortal.reviews.growing import Ranking
 from sortal.reviews.history import Review
 from sortal.reviews.questions import Guide
-from sortal.runs.confidence import Floats
 
 
-def action_of(request: Mapping[str, Any], review: Review, guide: Guide, sure: Callable[[], Floats]) -> Action:
+def action_of(request: Mapping[str, Any], review: Review, guide: Guide, ranking_of: Callable[[int], Ranking]) -> Action:
     """Return the action that a page asks for; raise a ValueError that names what is wrong.
 
-    `sure` returns the confidence (n,) of the images, which only some requests need.
+    `ranking_of` ranks the open images of a category, as pages have shown them.
     """
     found, verb = dict(request), request.get("do")
     if verb == "grow":
-        return _growth(request, review, guide, sure)
+        return _growth(request, review, ranking_of)
     if verb in ("page", "audit"):
         rows, wrong = (_numbers(review, request.get(name)) for name in ("rows", "wrong"))
         bad = _contents(review, wrong)
@@ -36,13 +36,13 @@ def action_of(request: Mapping[str, Any], review: Review, guide: Guide, sure: Ca
     return from_json(found)
 
 
-def _growth(request: Mapping[str, Any], review: Review, guide: Guide, sure: Callable[[], Floats]) -> Grow:
+def _growth(request: Mapping[str, Any], review: Review, ranking_of: Callable[[int], Ranking]) -> Grow:
     category, answers = request.get("category"), request.get("answers")
     if type(category) is not int or category not in review.categories:
         raise ValueError(f"there is no category {str(category)[:60]!r}")
     if not isinstance(answers, str) or {*answers} - growing.ANSWERS:
         raise ValueError("answers must be letters y, m and n")
-    ranking = guide.ranking(review, sure(), category)
+    ranking = ranking_of(category)
     if {*_numbers(review, request.get("shown"))} != growing.shown(ranking, answers):
         raise ValueError("the pages are no longer those that were shown; look again")
     rows = growing.outcome(ranking, answers, _numbers(review, request.get("wrong", [])))

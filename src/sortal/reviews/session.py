@@ -16,9 +16,11 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import filtering, growing, journal
 from sortal.reviews.actions import Action, Refit
 from sortal.reviews.advising import Advisor
+from sortal.reviews.disputes import questions_of
 from sortal.reviews.effects import moves_of
+from sortal.reviews.growing import Ranking
 from sortal.reviews.history import Decision, Review, lower
-from sortal.reviews.people import Asked, signed
+from sortal.reviews.people import Asked, independent, signed
 from sortal.reviews.questions import Guide
 from sortal.reviews.requests import action_of
 from sortal.reviews.searching import alike
@@ -67,6 +69,7 @@ class Session:
         self._proposal: tuple[int, Refit] | None = None  # and the version that it is about
         self._places: tuple[Ints, Ints] | None = None
         self._asked = Asked()
+        self._rankings: dict[int, Ranking] = {}
         self._kept: dict[str, tuple[tuple[int, bytes], dict[str, Any]]] = {}  # with the version and states of files
         self._review = journal.replay(self.run, self.lines)
         self._length = journal.length(self.run.folder / DECISIONS)
@@ -80,16 +83,18 @@ class Session:
     def decide(self, version: int, request: Mapping[str, Any], by: str = "") -> dict[str, Any]:
         """Carry out a decision by someone who knows the decisions up to `version`; images are given by their rows."""
         with self._lock:
-            if version != self.version:
-                raise StaleError(self._review.words[max(0, version) :])
             found, review = dict(request), self._review
+            if version != self.version and not by:
+                raise StaleError(review.words[max(0, version) :])
             settles = found.pop("settles", False) is True
             if found.get("do") == "refit":
                 if self._proposal is None or self._proposal[0] != self.version:
                     raise ValueError("the proposal is out of date; ask for another")
                 action: Action = self._proposal[1]
             else:
-                action = action_of(found, review, self._guide, self._sure)
+                action = action_of(found, review, self._guide, self._ranking)
+            if version != self.version and not independent(review, version, action):
+                raise StaleError(review.words[max(0, version) :])
             action = only_viewable(action, review, self.originals)
             settles &= {*getattr(action, "images", ())} <= {*review.disputes()}
             lines = signed(review, action, by, settles=settles) if by else [journal.decide(action)]
@@ -182,7 +187,8 @@ class Session:
                 version, review, sure = self.version, self._review.copy(), self._sure()
 
             def ask() -> dict[str, Any]:
-                asked = self._guide.questions(review, sure)
+                asked = [*self._guide.questions(review, sure), *questions_of(review, self._guide)]
+                asked.sort(key=lambda each: -each.worth)
                 return {"version": version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
 
             found = self._current("queue", version, ask)
@@ -193,7 +199,7 @@ class Session:
         with self._lock:
             if number not in self._review.categories:
                 return None
-            ranking = self._guide.ranking(self._review, self._sure(), number)
+            ranking = self._ranking(number)
             found = growing.search(ranking.pages, ranking.first, answers)
             seen, unseen, _ = growing.outcome(ranking, answers, [])
             page = found.page if len(ranking.rows) else None
@@ -208,6 +214,17 @@ class Session:
                 "unseen": len(unseen),
                 "skipped": len(growing.outcome(ranking, answers + growing.ALL_RIGHT, [])[1]) - len(unseen),
             }
+
+    def _ranking(self, number: int) -> Ranking:
+        """Rank the open images of a category.
+
+        While several people decide, the ranking stays until those images change, or nobody could answer in time.
+        """
+        fresh = self._guide.ranking(self._review, self._sure(), number)
+        kept = self._rankings.get(number)
+        if not self.people or kept is None or {*kept.rows.tolist()} != {*fresh.rows.tolist()}:
+            self._rankings[number] = kept = fresh
+        return kept
 
     def parts(self, number: int, count: int) -> dict[str, Any] | None:
         """Propose how to split a category into `count` parts."""

@@ -34,6 +34,12 @@ class ReviewedCategory:
     failed: tuple[Tally, ...] = ()  # of audits that it has failed
     grown: int | None = None  # images that were left open when it was last grown
     stability: float | None = None  # share of it that stays together, if it was refitted
+    made: bool = False  # whether a person made it what it is before the run was sorted, or has named it since
+
+    @property
+    def is_made(self) -> bool:
+        """Whether a person has named, merged, split or kept it, now or in an earlier review."""
+        return self.made or self.by_hand or self.whole or bool(self.apart)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +69,7 @@ class State:
         self.category, self.reviewed = a.category_id.copy(), a.reviewed.copy()
         self.next_id, self.rejected = self.base.facts.next_id, self.base.rejected
         self.categories = {
-            each.id: ReviewedCategory(id=each.id, name=each.name, kind=each.kind, former=each.former)
+            each.id: ReviewedCategory(id=each.id, name=each.name, kind=each.kind, former=each.former, made=each.made)
             for each in self.base.categories
         }
         self._start = {each.id: row for row, each in enumerate(self.base.categories)}  # rows of centres, by id
@@ -232,10 +238,15 @@ class State:
         """Return the categories, their centres, and what turns distances into confidence."""
         start, touched = self._start, self._touched
         categories = tuple(
-            replace(self.base.categories[start[each.id]], name=each.name, former=each.former)
+            replace(self.base.categories[start[each.id]], name=each.name, former=each.former, made=each.is_made)
             if each.id in start and each.id not in touched
             else Category(
-                id=each.id, name=each.name, kind=each.kind, former=each.former, weight=len(self._single(each.id))
+                id=each.id,
+                name=each.name,
+                kind=each.kind,
+                former=each.former,
+                made=each.is_made,
+                weight=len(self._single(each.id)),
             )
             for each in map(self.categories.__getitem__, ids)
         )

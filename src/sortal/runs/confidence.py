@@ -19,7 +19,7 @@ nearest to some category, too. But it is farther apart from similar images than 
 confidence in it is multiplied by the chance that it belongs to any category at all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,22 @@ class Confidence:
         """Tell whether all that is known by category is known of k categories."""
         every = (self.usual, self.deviation, self.stability, self.exponent, self.usual_apart, self.deviation_apart)
         return all(each is None or each.shape == (k,) for each in every)
+
+    def of_rows(self, rows: NDArray[np.bool_]) -> "Confidence":
+        """Return the parameters of some categories, given as a mask (k,)."""
+
+        def some(values: Floats | None) -> Floats | None:
+            return None if values is None else values[rows]
+
+        return replace(
+            self,
+            usual=self.usual[rows],
+            deviation=self.deviation[rows],
+            stability=some(self.stability),
+            exponent=some(self.exponent),
+            usual_apart=some(self.usual_apart),
+            deviation_apart=some(self.deviation_apart),
+        )
 
     def fits_nowhere(self, apart: Floats) -> NDArray[np.bool_]:
         """Return the mask (n,) of images that fit no category, given how far apart they are from similar ones."""

@@ -39,12 +39,13 @@ OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED, USER_COLUMNS}  # removed where 
 CONTENT_DIGEST = re.compile("[0-9a-f]{32}")  # the digest of a content
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
 # Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
-LISTS, TEXTS, NUMBERS = (
-    ("typical", "former"),
+VALUES, TEXTS, NUMBERS = (
+    ("typical", "former", "made"),
     ("name", "kind"),
     ("size", "labelled", "unsure", "other", "cohesion", "nearest_known_id"),
 )
-LATER_COLUMNS = {"other": "0", "apart": "0"}  # which earlier versions did not write, with what every cell is then
+# Columns that earlier versions did not write, with what every cell is then.
+LATER_COLUMNS = {"other": "0", "apart": "0", "made": "false"}
 WEIGHT, CENTRE = "centre_images", "centre"
 CANDIDATE = ("candidate", "file_name", "folder", "nearest", "nearest_id")  # columns of CANDIDATES, a row per file
 
@@ -83,7 +84,7 @@ def _contents(run: Run) -> dict[str, bytes]:
     names, bad, records = run.names, run.quarantine, tables.record_columns
     categories: list[tuple[str, tables.Column]] = [
         *records(run.categories, ("id", *TEXTS, *NUMBERS)),
-        *((name, [json.dumps(getattr(each, name)) for each in run.categories]) for name in LISTS),
+        *((name, [json.dumps(getattr(each, name)) for each in run.categories]) for name in VALUES),
         (CENTRE, range(len(run.categories))),
         (WEIGHT, [each.weight for each in run.categories]),
     ]
@@ -344,14 +345,14 @@ def _read_assignments(path: Path, sources: int) -> Assignments:
 
 def _read_categories(path: Path) -> tuple[Category, ...]:
     """Return the categories in the order of their centres, whatever the order of the table."""
-    table = _read_table(path, "id", *TEXTS, *NUMBERS, *LISTS, CENTRE, WEIGHT)
+    table = _read_table(path, "id", *TEXTS, *NUMBERS, *VALUES, CENTRE, WEIGHT)
     rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
     rows.sort(key=lambda row: int(row[CENTRE]))
     if [int(row[CENTRE]) for row in rows] != [*range(len(rows))]:
         raise ValueError(f"the column {CENTRE} of {CATEGORIES} must number the centres")
     categories = []
     for row in rows:
-        values = {name: parse_json(row[name] or "null") for name in ("id", *NUMBERS, *LISTS)}
+        values = {name: parse_json(row[name] or "null") for name in ("id", *NUMBERS, *VALUES)}
         values |= {name: row[name] for name in TEXTS} | {"weight": int(row[WEIGHT])}
         categories.append(read_record(Category, values, CATEGORIES))
     return tuple(categories)

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from conftest import SortedRun
-from support.reviews import answers, saved_run, serving, session_of, wait_for
+from support.reviews import answers, saved_run, serving, session_of, token_of, wait_for
 
 import sortal
-from sortal.discovery.reviewing.open import open_review
+from sortal.cli.app import main
+from sortal.discovery.reviewing.open import open_review, serve
 from sortal.errors import InputError
 from sortal.runs.run import Run
 from sortal.web.app.server import Server
@@ -97,3 +98,30 @@ def test_a_browser_that_stays_does_not_keep_the_review(sorted_run: SortedRun, tm
                 os.kill(int(ready.read_text()), signal.SIGKILL)
     assert (process.returncode, (tmp_path / "errors").read_bytes()) == (0, b"")
     assert not [*tmp_path.glob("sortal-review-*")]
+
+
+def test_several_people_get_a_link_each_and_no_browser_opens_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    opened: list[str] = []
+    with Server(session_of(run, ("ada", "bob"))) as server:
+        monkeypatch.setattr(server, "run", lambda *, browser: opened.append(browser))
+        serve(server, browser=True, say=said.append)
+    assert [line.partition(": ")[0] for line in said[0].splitlines()] == ["Review by ada", "Review by bob"]
+    assert len({token_of(line.split()[-1]) for line in said[0].splitlines()}) == 2
+    assert opened == [""]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--people", "ada", "Ada"], "People must have different names, got ada, Ada."),
+        (["--certificate-key", "key.pem"], "A key needs its certificate."),
+        (["--certificate", "none.pem"], "The file 'none.pem' cannot be read: No such file or directory."),
+    ],
+    ids=lambda each: "",
+)
+def test_the_command_refuses_what_makes_no_sense(
+    copied_run: SortedRun, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["review", str(copied_run.out), *options]) == 2
+    assert message in capsys.readouterr().err

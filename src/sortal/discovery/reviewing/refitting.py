@@ -1,8 +1,8 @@
 """Clustering again after decisions: the features stay; clusters, their number and their stability are found anew.
 
-Images that a person has settled are labelled with their category. If a category that a person has merged,
-split, kept or put an image into has few of them, its most typical images count as labelled, too. So the parts of a
-merged category stay together, and categories that are to be kept apart stay apart.
+Images that a person has settled are labelled with their category. If a category that a person has named, merged, split,
+kept or put an image into has few of them, its most typical images count as labelled, too. So the parts of a merged
+category stay together, and categories that are to be kept apart stay apart.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def _anchors(review: Review) -> tuple[list[int], Ints]:
     labels = np.where(settled, review.category, -1)
     for each in review.categories.values():
         rows = review.members(each.id)
-        if not len(rows) or not (settled[rows].any() or each.by_hand or each.apart or each.whole):
+        if not len(rows) or not (settled[rows].any() or each.is_made):
             continue
         sources = review.base.assignments.category_id[rows]
         for source in sizes_of(sources):

@@ -16,7 +16,7 @@ const ORDERS = { doubt: "Least sure first", typical: "Most typical first" };
 const COLUMN_ORDERS = { up: "Column, ascending", down: "Column, descending" };
 const FITS = "text, >5 or 5..9";
 const STACKS = "Show images of a group as one, and decide on all of them";
-const FIRST_TOOLS = 5; // the count and the tools that a narrow window shows
+const FIRST_TOOLS = 4; // the count and the tools that a narrow window shows
 const BUTTONS = {
   confirmPage: "Confirm page",
   confirm: "Confirm",

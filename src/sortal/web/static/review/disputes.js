@@ -38,7 +38,7 @@ export async function disputed(body, item, at) {
     yes: () => settle(stay),
     no: wanted === undefined ? undefined : () => settle(change),
     move: async () => settle(await askMove("Move to", [row], { without: item.categories })),
-    bin: () => settle(bin),
+    bin: [stay, change].includes(bin) ? undefined : () => settle(bin),
   });
   return { keys: keys.filter(({ action }) => action), close };
 }

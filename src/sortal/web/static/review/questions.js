@@ -167,7 +167,7 @@ async function grow(body, item, at, next) {
   /** Show the page that follows from these answers; they count once it is there. */
   const draw = async (given) => {
     const found = await get(`/api/grow/${id}?answers=${given.answers}`);
-    if (found.version !== at.version) {
+    if (found.version !== at.version && !state.person) {
       toast("Something has changed meanwhile. Look again.", true);
       return next();
     }

@@ -172,7 +172,7 @@ export async function sortingPage(view, at) {
       make("h2", { textContent: texts[command.state] ?? "Sorting" }),
       ...(isRunning(command)
         ? [progressOf(command, await expectedOf(command)),
-          small("You can close this page: sorting goes on, and the page shows it again.")]
+          small("You can close this page, and sorting goes on. Enter in the terminal prints a link to come back.")]
         : [command.state === "failed" && errorOf(command),
           make("p", { className: "line" },
             button(command.state === "failed" ? "Try again" : "Resume", again, { className: "primary" }),

@@ -24,21 +24,25 @@ function crumbs(at) {
     make("div", {}, make("a", { href: "#/", textContent: "All folders" }), ...links));
 }
 
-const isShown = (command) => command.kind === "sort" || (command.kind === "review" && isRunning(command));
+const placeOf = ({ kind, asked }) => (kind === "sort" ? runOf(asked) : asked.at);
+/** Whether a command is the latest that was started about its run. */
+const isShown = (command) => ["sort", "review"].includes(command.kind) &&
+  !commands.some((each) => each.number > command.number && ["sort", "review"].includes(each.kind) &&
+    placeOf(each) === placeOf(command));
 
 /** List what was started here, the latest first. */
 function going() {
   const lines = commands.filter(isShown).reverse().map((each) => {
     const { kind, asked, state, progress } = each;
-    const at = kind === "sort" && state === "done" ? runOf(asked) : asked.at;
-    const page = kind === "review" || state === "done" ? "run" : "sort";
+    const isSorted = kind === "review" || state === "done";
+    const at = isSorted ? placeOf(each) : asked.at;
     const sorting = state === "running" ? taskText(progress) : state;
-    const what = kind === "sort" ? sorting : "review open";
-    return make("li", {}, make("a", { href: addressOf(page, at) }, isolated(nameOf(at)),
+    const what = kind === "sort" ? sorting : isRunning(each) ? "review open" : "sorted";
+    return make("li", {}, make("a", { href: addressOf(isSorted ? "run" : "sort", at) }, isolated(nameOf(at)),
       make("span", { className: "why", textContent: what })));
   });
   return lines.length && make("section", { className: "going" },
-    make("h2", { textContent: "Going on" }), make("ul", { className: "queue" }, ...lines));
+    make("h2", { textContent: "Started here" }), make("ul", { className: "queue" }, ...lines));
 }
 
 function tiles(found) {
@@ -100,9 +104,9 @@ async function folderPage(root, at) {
     : "Choose the folder that they are in. Your files are never moved or changed." });
   const started = make("div");
   root.replaceChildren(
+    started,
     make("section", {}, title, lead, at ? crumbs(at) : null, at ? here(found) : null, ...tiles(found),
       found.more && small("Not everything is listed here; there is too much.")),
-    started,
     at ? "" : make("section", { className: "sample" }, make("p", { className: "small" }, "No images at hand? "),
       button("Try it with handwritten digits", trySample)),
   );

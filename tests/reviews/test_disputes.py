@@ -1,0 +1,56 @@
+"""Disputes: what contradicts another decision is asked about, until someone settles it."""
+
+from __future__ import annotations
+
+import pytest
+from support.decisions import RUN, some, states
+
+from sortal.reviews.actions import Action, Bin, Create, Move, PutBack, Redo, Reject, Undo
+from sortal.reviews.disputes import questions_of
+from sortal.reviews.history import Review
+from sortal.reviews.people import signed
+from sortal.reviews.questions import Guide
+
+
+def decided(review: Review, by: str, action: Action, *, settles: bool = False) -> list[Action]:
+    """Decide as one of several people; return what is disputed."""
+    lines = signed(review, action, by, settles=settles)
+    for line in lines:
+        assert line.by == by
+        review.follow(line)
+    return [line.action for line in lines if line.disputed]
+
+
+def disputed(review: Review) -> list[tuple[tuple[int, ...], tuple[str, ...], str]]:
+    """Return what is asked about disputes: the categories, who says so, and the name that is wanted."""
+    return [(each.categories, each.by, each.name) for each in questions_of(review, Guide(RUN))]
+
+
+def test_the_answer_to_a_dispute_settles_it_and_undoing_the_answer_asks_again() -> None:
+    (image,) = some(RUN, 4, 1)
+    review = Review(RUN)
+    decided(review, "ada", Move(images=(image,), category=0))
+    decided(review, "bob", Bin(images=(image,)))
+    assert disputed(review) == [((0, -1), ("ada", "bob"), "")]
+    assert not decided(review, "cleo", Bin(images=(image,)), settles=True)
+    assert (states(review, [image]), disputed(review)) == (["binned"], [])
+    decided(review, "cleo", Undo())
+    assert disputed(review) == [((0, -1), ("ada", "bob"), "")]
+    decided(review, "cleo", Redo())
+    assert not disputed(review)
+    assert decided(review, "ada", PutBack(images=(image,))), "the bin is a decision, too"
+
+
+@pytest.mark.parametrize(
+    ("wish", "asked"),
+    [
+        (Create(images=some(RUN, 4, 1), category=6, name="fern"), ((0, -1), ("ada", "bob"), "fern")),
+        (Reject(images=some(RUN, 4, 1), category=0), ((0,), ("ada", "bob"), "")),
+    ],
+    ids=["create", "reject"],
+)
+def test_a_dispute_names_what_is_wanted(wish: Action, asked: object) -> None:
+    review = Review(RUN)
+    decided(review, "ada", Move(images=some(RUN, 4, 1), category=0))
+    assert decided(review, "bob", wish) == [wish]
+    assert disputed(review) == [asked]
