@@ -108,6 +108,8 @@ class Review(State):
         """Return the last decision about each content that contradicts one that stands, if nobody has settled that."""
         last, found = self.decided_at(), dict[str, Decision]()
         for number, line in self.disputed:
+            if isinstance(line.action, actions.Refit):  # which no person has decided image by image
+                continue
             for content in getattr(line.action, "images", ()):
                 rows = np.array(self._rows.get(content, []), dtype=np.int64)
                 if len(rows) and (last[rows] >= 0).any() and (last[rows] < number).all():

@@ -137,3 +137,10 @@ def test_two_people_are_asked_different_questions_and_settle_a_dispute(
     press(ada, "n")
     says(ada, "into the bin")
     assert load_run(run.folder).assignments.binned.nonzero()[0].tolist() == [row]
+    again = replace(client).enter("bob")
+    again.decide(again.get("/api/version")["version"], do="put back", rows=[row])
+    ada.goto(f"{client.origin}/#/")
+    ada.click(".queue a:has-text('Settle a disagreement')")
+    ada.wait_for_selector(".answers button:has-text('Leave it')")
+    press(ada, "o")
+    ada.wait_for_url("**/#/bin")

@@ -80,7 +80,9 @@ export async function questions(view, start = 0) {
     const drawn = await SCREENS[item.kind](body, item, at, next);
     if (own !== updates) return drawn.close();
     [screen, asked, last] = [drawn, questionKey(item), item.kind];
-    const open = item.categories.length === 1 ? () => goTo(`category/${item.categories[0]}`) : undefined;
+    const [only] = item.categories;
+    const place = categoryOf(only) ? `category/${only}` : "bin";
+    const open = item.categories.length === 1 ? () => goTo(place) : undefined;
     const others = bind("question", { later: () => putOff(item), open }).filter(({ action }) => action);
     made.keys = [...screen.keys, ...others];
     offer(body, made.keys, CONFIRMING.includes(item.kind));
