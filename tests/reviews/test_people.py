@@ -6,7 +6,21 @@ import pytest
 from support.decisions import RUN, places, some, states
 
 from sortal.errors import InputError
-from sortal.reviews.actions import Accept, AcceptCategory, Action, Create, Grow, Merge, Move, Redo, Rename, Undo
+from sortal.reviews.actions import (
+    Accept,
+    AcceptCategory,
+    Action,
+    Create,
+    Grow,
+    Keep,
+    Merge,
+    Move,
+    Redo,
+    Reject,
+    Rename,
+    Split,
+    Undo,
+)
 from sortal.reviews.history import Review
 from sortal.reviews.people import AWAY_AFTER, Asked, check_people, independent, signed
 
@@ -38,6 +52,37 @@ def test_a_new_category_gets_the_images_that_nobody_disputes() -> None:
     decided(review, "ada", Move(images=a[:1], category=0))
     assert decided(review, "bob", Create(images=a, category=6, name="fern")) == [Move(images=a[:1], category=6)]
     assert places(review, a) == [0, 6]
+
+
+def test_an_image_that_another_confirmed_is_not_taken_away_by_a_page() -> None:
+    a, b = some(RUN, 4, 4), some(RUN, 5, 2)
+    review = Review(RUN)
+    decided(review, "bob", Accept(images=(a[0], b[0])))
+    page = Grow(category=4, seen=(a[1], b[0]), unseen=(), wrong=a[:1])
+    assert decided(review, "ada", page) == [Move(images=b[:1], category=4), Reject(images=a[:1], category=4)]
+    assert (places(review, (*a[:2], b[0])), states(review, a[:2])) == ([4, 4, 5], ["confirmed"] * 2)
+    assert decided(review, "ada", Grow(category=4, seen=(), unseen=(), wrong=a[:1])), "and nothing is left to carry out"
+    assert len(review.done) == 2
+    assert not decided(review, "ada", Grow(category=5, seen=(), unseen=(), wrong=a[:1])), "it is not there"
+
+
+def test_names_and_pairs_that_another_decided_on_are_disputed() -> None:
+    review = Review(RUN)
+    named, merged = Rename(category=4, name="moss"), Merge(categories=(3, 4))
+    decided(review, "ada", Rename(category=4, name="fern"))
+    assert decided(review, "bob", named) == [named]
+    assert review.words[-1].endswith("ada named it 'fern'.")
+    assert not decided(review, "bob", Rename(category=5, name="elm")), "which nobody has named"
+    assert not decided(review, "ada", named)
+    decided(review, "ada", Create(images=some(RUN, 4, 1), category=6, name="new 9"))
+    assert not decided(review, "bob", Rename(category=6, name="ivy")), "which was no name"
+    decided(review, "ada", Keep(categories=(5, 3)))
+    assert not decided(review, "bob", Merge(categories=(4, 5)))
+    assert decided(review, "bob", merged) == [merged], "what was merged is still kept apart"
+    assert review.words[-1].endswith("ada keeps them apart.")
+    assert not decided(review, "ada", merged)
+    decided(review, "ada", Split(images=some(RUN, 2, 1), category=7, name="oak"))
+    assert decided(review, "bob", Merge(categories=(2, 7))) == [Merge(categories=(2, 7))]
 
 
 def test_only_whoever_made_the_last_decision_undoes_and_redoes_it() -> None:

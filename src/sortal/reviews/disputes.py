@@ -26,7 +26,7 @@ def questions_of(review: Review, guide: Guide) -> list[Question]:
 
 
 def _wanted(review: Review, action: Action) -> int | None:
-    """Return the category that a disputed decision wants; NOWHERE for the bin, NOT_YET for a new one, None for any other."""
+    """Return the category that is wanted; NOWHERE for the bin, NOT_YET for a new one, None for any other."""
     match action:
         case Move(category=category) if category in review.categories:
             return category

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -83,9 +82,8 @@ class _Joining:
                 self._rename(step, category, name)
             case Merge(categories=ids):
                 into = self._all_here(ids)
-                apart = any(other in self.ours.categories[one].apart for one, other in combinations(into, 2))
                 if len(into) > 1:
-                    self._add(step, Merge(categories=into), KEPT_APART if apart else "")
+                    self._add(step, Merge(categories=into), KEPT_APART if self.ours.kept_apart(into) else "")
             case actions.Keep(categories=ids):
                 if len(kept := self._all_here(ids)) == len(ids):
                     self._add(step, actions.Keep(categories=kept))

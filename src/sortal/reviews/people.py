@@ -1,17 +1,36 @@
 """Several people in one review: their names, what each is asked, and decisions that contradict those of others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import TypeAlias
 
 import numpy as np
 
 from sortal.errors import InputError
 from sortal.images.review_states import SEEN, ReviewState
-from sortal.reviews.actions import Accept, Action, Bin, Create, Grow, Move, PutBack, Redo, Reject, Split, Undo
+from sortal.reviews.actions import (
+    Accept,
+    Action,
+    Bin,
+    Create,
+    Grow,
+    Keep,
+    Merge,
+    Move,
+    PutBack,
+    Redo,
+    Reject,
+    Rename,
+    Split,
+    Undo,
+)
 from sortal.reviews.history import Decision, Review
 from sortal.reviews.journal import decide
 from sortal.reviews.state import NO_ROWS
+from sortal.runs.categories import is_generated
+
+Wish: TypeAlias = Move | Create | Split | Bin | PutBack | Reject
 
 MOST_PEOPLE = 50
 LONGEST_PERSON = 60  # characters of a name
@@ -56,17 +75,21 @@ def signed(review: Review, action: Action, by: str, *, settles: bool = False) ->
     """
     if isinstance(action, Undo | Redo):
         _check_own(review, action, by)
-    against = {} if settles else _against(review, action, by)
-    if not against:
+    if reason := _objection(review, action, by):
+        return [replace(decide(action, by), disputed=reason)]
+    wishes = [] if settles else _wishes(action)
+    contrary = [(wish, others) for wish in wishes if (others := _against(review, wish, by))]
+    if not contrary:
         return [decide(action, by)]
-    assert isinstance(action, Move | Create | Split | Bin | PutBack | Reject)
-    free = tuple(each for each in action.images if each not in against)
-    lines = [decide(replace(action, images=free), by)] if free else []
-    wish: Action = replace(action, images=tuple(against))
-    if free and isinstance(action, Create | Split):
-        wish = Move(images=tuple(against), category=action.category)
-    others = " and ".join(dict.fromkeys(against.values()))
-    return [*lines, replace(decide(wish, by), disputed=f"{others} decided otherwise, so it becomes a question.")]
+    free = _without(action, {content for _, others in contrary for content in others})
+    lines = [] if free is None else [decide(free, by)]
+    for wish, others in contrary:
+        kept: Action = replace(wish, images=tuple(others))
+        if free is not None and isinstance(wish, Create | Split):
+            kept = Move(images=tuple(others), category=wish.category)
+        who = " and ".join(dict.fromkeys(others.values()))
+        lines.append(replace(decide(kept, by), disputed=f"{who} decided otherwise, so it becomes a question."))
+    return lines
 
 
 def independent(review: Review, version: int, action: Action) -> bool:
@@ -103,19 +126,72 @@ def _check_own(review: Review, action: Undo | Redo, by: str) -> None:
         )
 
 
-def _against(review: Review, action: Action, by: str) -> dict[str, str]:
-    """Return the contents of an action that others have decided on otherwise, after seeing them, and who did."""
-    if not isinstance(action, Move | Create | Split | Bin | PutBack | Reject):
-        return {}
+def _objection(review: Review, action: Action, by: str) -> str:
+    """Say which name, or which pair to be kept apart, an action contradicts that another person decided on."""
+    match action:
+        case Rename(category=category, name=name) if category in review.categories:
+            now, namer = review.categories[category].name, _namer(review, category)
+            agrees = now == name or is_generated(now) or namer in ("", by)
+            return "" if agrees else f"{namer} named it {now!r}."
+        case Merge(categories=ids) if review.kept_apart(ids):
+            parter = next((each for each in _parters(review, ids) if each not in ("", by)), "")
+            return f"{parter} keeps them apart." if parter else ""
+        case _:
+            return ""
+
+
+def _namer(review: Review, category: int) -> str:
+    """Return who named a category last; nothing if nobody did."""
+    naming = (Rename, Create, Split)
+    steps = [step for step in review.done if isinstance(step.change, naming) and step.change.category == category]
+    return review.makers[steps[-1].number] if steps else ""
+
+
+def _parters(review: Review, ids: Collection[int]) -> Iterator[str]:
+    """Yield who has said that some of these categories, or of those merged into them, are different."""
+    every = {*ids}
+    for step in reversed(review.done):
+        match step.change:
+            case Merge(categories=merged) if merged[0] in every:
+                every |= {*merged}
+            case Keep(categories=pair) if len(pair) > 1 and every.issuperset(pair):
+                yield review.makers[step.number]
+            case Split(category=new) if new in every and every.intersection(step.former.category.tolist()):
+                yield review.makers[step.number]
+
+
+def _wishes(action: Action) -> list[Wish]:
+    """Return what an action wants of images that another may have decided on, as if each part were asked for alone."""
+    match action:
+        case Grow(category=category, seen=seen, wrong=wrong):
+            return [Move(images=seen, category=category), Reject(images=wrong, category=category)]
+        case Move() | Create() | Split() | Bin() | PutBack() | Reject():
+            return [action]
+        case _:
+            return []
+
+
+def _without(action: Action, contents: Collection[str]) -> Action | None:
+    """Return an action without these contents; None if it is then about no image."""
+    parts = {name: getattr(action, name) for name in ("images", "seen", "unseen", "wrong") if hasattr(action, name)}
+    left = {name: tuple(each for each in part if each not in contents) for name, part in parts.items()}
+    return replace(action, **left) if any(left.values()) else None
+
+
+def _against(review: Review, wish: Wish, by: str) -> dict[str, str]:
+    """Return the contents of a wish that others have decided on otherwise, after seeing them, and who did."""
     last, decided = review.decided_at(), np.isin(review.reviewed, (*SEEN, ReviewState.BINNED))
     found: dict[str, str] = {}
-    for content in action.images:
+    for content in wish.images:
         rows = review.rows_of([content])
         rows = rows[decided[rows] & (last[rows] >= 0)]
-        if isinstance(action, Move):
-            rows = rows[review.category[rows] != action.category]
-        elif isinstance(action, Bin):
-            rows = rows[~review.binned[rows]]
+        match wish:
+            case Move(category=category):
+                rows = rows[review.category[rows] != category]
+            case Reject(category=category):
+                rows = rows[review.category[rows] == category]
+            case Bin():
+                rows = rows[~review.binned[rows]]
         makers = [review.makers[number] for number in last[rows].tolist()]
         if others := [maker for maker in makers if maker != by]:
             found[content] = others[0]
