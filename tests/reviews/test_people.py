@@ -20,6 +20,7 @@ from sortal.reviews.actions import (
     Rename,
     Split,
     Undo,
+    Withdraw,
 )
 from sortal.reviews.history import Review
 from sortal.reviews.people import AWAY_AFTER, Asked, check_people, independent, signed
@@ -95,6 +96,31 @@ def test_only_whoever_made_the_last_decision_undoes_and_redoes_it() -> None:
         decided(review, "bob", Redo())
     decided(review, "ada", Redo())
     assert states(review, some(RUN, 4, 1)) == ["confirmed"]
+
+
+def test_undoing_withdraws_what_was_disputed() -> None:
+    a, b = some(RUN, 4, 2), some(RUN, 5, 1)
+    review = Review(RUN)
+    decided(review, "bob", Accept(images=b))
+    decided(review, "ada", Move(images=a[:1], category=0))
+    decided(review, "bob", Move(images=a[:1], category=1))
+    decided(review, "bob", Undo())
+    assert review.words[-1].startswith("Withdrew: disputed: moved 1 image to ")
+    assert (len(review.done), review.disputes()) == (2, {}), "and no earlier decision was undone"
+    with pytest.raises(InputError, match="only ada can undo it"):
+        decided(review, "bob", Undo())
+    decided(review, "bob", Create(images=a, category=6, name="fern"))
+    assert places(review, a) == [0, 6]
+    with pytest.raises(InputError, match="no disputed decision of this person"):
+        review.take(Withdraw(wish=review.disputed[-1][1].key), by="ada")
+    decided(review, "bob", Undo())
+    assert (places(review, a), review.disputes()) == ([0, 4], {}), "all of it is undone"
+    decided(review, "ada", Grow(category=4, seen=b, unseen=(), wrong=()))
+    decided(review, "bob", Move(images=a[:1], category=1))
+    decided(review, "ada", Rename(category=3, name="oak"))
+    with pytest.raises(InputError, match="only ada can undo it"):
+        decided(review, "bob", Undo())
+    assert {*review.disputes()} == {*a[:1], *b}
 
 
 def test_a_late_decision_holds_if_the_others_were_about_something_else() -> None:

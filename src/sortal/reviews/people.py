@@ -13,6 +13,7 @@ from sortal.reviews.actions import (
     Accept,
     Action,
     Bin,
+    Contents,
     Create,
     Grow,
     Keep,
@@ -24,8 +25,9 @@ from sortal.reviews.actions import (
     Rename,
     Split,
     Undo,
+    Withdraw,
 )
-from sortal.reviews.history import Decision, Review
+from sortal.reviews.history import Decision, Review, origin_of
 from sortal.reviews.journal import decide
 from sortal.reviews.state import NO_ROWS
 from sortal.runs.categories import is_generated
@@ -71,8 +73,13 @@ class Asked:
 def signed(review: Review, action: Action, by: str, *, settles: bool = False) -> list[Decision]:
     """Return the lines of one of several people: what contradicts a decision of another is disputed.
 
-    Such a line changes nothing, as where journals are joined. Whoever answers the question `settles` it.
+    Such a line changes nothing, as where journals are joined. Whoever answers the question `settles` it. Undoing the
+    decision withdraws it.
     """
+    if isinstance(action, Undo) and (disputed := review.wishes(by)):
+        key = origin_of(disputed[-1][1].key)
+        lines = [decide(Withdraw(wish=line.key), by) for _, line in disputed]
+        return [*lines, decide(action, by)] if review.done and review.done[-1].key == key else lines
     if isinstance(action, Undo | Redo):
         _check_own(review, action, by)
     if reason := _objection(review, action, by):
@@ -81,6 +88,7 @@ def signed(review: Review, action: Action, by: str, *, settles: bool = False) ->
     contrary = [(wish, others) for wish in wishes if (others := _against(review, wish, by))]
     if not contrary:
         return [decide(action, by)]
+    assert isinstance(action, Wish | Grow)
     free = _without(action, {content for _, others in contrary for content in others})
     lines = [] if free is None else [decide(free, by)]
     for wish, others in contrary:
@@ -88,7 +96,8 @@ def signed(review: Review, action: Action, by: str, *, settles: bool = False) ->
         if free is not None and isinstance(wish, Create | Split):
             kept = Move(images=tuple(others), category=wish.category)
         who = " and ".join(dict.fromkeys(others.values()))
-        lines.append(replace(decide(kept, by), disputed=f"{who} decided otherwise, so it becomes a question."))
+        line = replace(decide(kept, by), disputed=f"{who} decided otherwise, so it becomes a question.")
+        lines.append(replace(line, key=f"{lines[0].key}.{len(lines)}") if lines else line)
     return lines
 
 
@@ -171,11 +180,16 @@ def _wishes(action: Action) -> list[Wish]:
             return []
 
 
-def _without(action: Action, contents: Collection[str]) -> Action | None:
+def _without(action: Wish | Grow, contents: Collection[str]) -> Wish | Grow | None:
     """Return an action without these contents; None if it is then about no image."""
-    parts = {name: getattr(action, name) for name in ("images", "seen", "unseen", "wrong") if hasattr(action, name)}
-    left = {name: tuple(each for each in part if each not in contents) for name, part in parts.items()}
-    return replace(action, **left) if any(left.values()) else None
+
+    def left(images: Contents) -> Contents:
+        return tuple(each for each in images if each not in contents)
+
+    if not isinstance(action, Grow):
+        return replace(action, images=left(action.images)) if left(action.images) else None
+    found = replace(action, seen=left(action.seen), wrong=left(action.wrong))
+    return found if (*found.seen, *found.unseen, *found.wrong) else None
 
 
 def _against(review: Review, wish: Wish, by: str) -> dict[str, str]:

@@ -132,6 +132,8 @@ class Session:
                 name: lower(steps[-1].words) if steps and by in ("", review.makers[steps[-1].number]) else None
                 for name, steps in (("undo", review.done), ("redo", review.undone))
             }
+            if by and (wishes := review.wishes(by)):
+                own["undo"] = lower(review.words[wishes[-1][0]])
             return {**self._current("overview", self.version, self._describe), **own, "person": by}
 
     def _describe(self) -> dict[str, Any]:

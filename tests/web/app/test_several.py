@@ -70,7 +70,12 @@ def test_what_contradicts_another_person_becomes_a_question_for_the_others_first
     assert kinds[ada.key].count("disputed") == 1
     assert kinds[bob.key][-1] == "disputed"
     assert load_run(run.folder).assignments.category_id[rows].tolist() == [0, -1]
-    assert ada.decide(3, do="bin", rows=rows[:1], settles=True).code == 200
+    assert bob.get("/api/overview")["undo"].startswith("disputed: put 1 image into the bin")
+    assert bob.decide(3, do="undo").json()["words"].endswith("Undid: put 1 image into the bin: in no category")
+    assert load_run(run.folder).assignments.category_id[rows].tolist() == [0, 4]
+    assert "disputed" not in [each["kind"] for each in ada.get("/api/queue")["items"]], "his wish is withdrawn"
+    assert bob.decide(5, do="bin", rows=rows[:1]).code == 200
+    assert ada.decide(6, do="bin", rows=rows[:1], settles=True).code == 200
     assert "disputed" not in [each["kind"] for each in ada.get("/api/queue")["items"]]
 
 
