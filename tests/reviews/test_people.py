@@ -148,6 +148,7 @@ def test_a_late_decision_holds_if_the_others_were_about_something_else() -> None
     assert not independent(review, 1, Accept(images=a[1:])), "what was undone is not compared"
     assert independent(review, len(review.words), AcceptCategory(category=4))
     assert not independent(review, -1, AcceptCategory(category=2))
+    assert not independent(review, 10**9, AcceptCategory(category=2)), "nobody knows what is still to come"
 
 
 def test_people_are_told_what_others_are_asked_until_these_are_away() -> None:
@@ -165,6 +166,8 @@ def test_names_of_people_are_different_and_printable() -> None:
     assert check_people(["ada ", "Bob"]) == ("ada", "Bob")
     for names, message in (
         (["ada", "Ada"], "must have different names, got ada, Ada"),
+        (["Ren\u00e9", "Rene\u0301"], "must have different names"),
+        (["ﬁn", "Fin"], "must have different names"),
         ([" "], "must have 1 to 60 printable characters"),
         (["a\nb"], "must have 1 to 60 printable characters"),
         (["x" * 61], "must have 1 to 60"),

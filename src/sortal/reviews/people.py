@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TypeAlias
+from unicodedata import normalize
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def check_people(names: Sequence[str]) -> tuple[str, ...]:
             raise InputError(
                 f"The name of a person must have 1 to {LONGEST_PERSON} printable characters, got {name!r}."
             )
-    if len({name.casefold() for name in found}) < len(found):
+    if len({normalize("NFKC", normalize("NFKC", name).casefold()) for name in found}) < len(found):
         raise InputError(f"People must have different names, got {', '.join(found)}.")
     if len(found) > MOST_PEOPLE:
         raise InputError(f"At most {MOST_PEOPLE} people can review together, got {len(found)}.")
@@ -108,7 +109,9 @@ def independent(review: Review, version: int, action: Action) -> bool:
     """
     missed = [step for step in review.done if step.number >= version]
     disputed = sum(number >= version for number, _ in review.disputed)
-    if not version >= 0 or len(missed) + disputed < len(review.words) - version:  # something was undone
+    if (
+        not 0 <= version <= len(review.words) or len(missed) + disputed < len(review.words) - version
+    ):  # something was undone
         return False
     rows = np.concatenate([NO_ROWS, *(step.former.rows for step in missed)])
     named = {each for step in missed if not isinstance(step.change, IMAGE_CHANGES) for each in _ids(step.change)}
