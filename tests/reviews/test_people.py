@@ -158,7 +158,15 @@ def test_people_are_told_what_others_are_asked_until_these_are_away() -> None:
     assert asked.taken("bob", "second") == ["first"]
     assert asked.taken("ada", "") == ["second"], "she is asked nothing any more"
     assert asked.taken("bob", "second") == []
+    assert asked.taken("ada", "second") == ["second"], "he was the first"
+    assert asked.taken("bob", "second") == [], "so it is not hers"
+    assert asked.taken("bob", "", page="another") == []
+    assert asked.taken("ada", "third 4,5") == ["second"], "his other window does not free it"
+    assert not asked.alone("ada")
+    assert asked.taken("bob", "fourth 5") == ["third 4,5"], "about the same category"
+    assert asked.taken("ada", "third 4,5") == []
     now[0] = AWAY_AFTER
+    assert asked.alone("ada")
     assert asked.taken("ada", "third") == []
 
 

@@ -59,16 +59,35 @@ def check_people(names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass
 class Asked:
-    """What each person is being asked, in the words of their pages, so that others are asked something else."""
+    """What each person is being asked on each page, in the words of the page, so that others are asked something else.
+
+    These words are the key of a question and, after a space, the categories that it is about.
+    """
 
     clock: Callable[[], float] = monotonic
-    _now: dict[str, tuple[float, str]] = field(default_factory=dict)  # by person: when they were last there, and what
+    _now: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)  # when they were there, and what
 
-    def taken(self, person: str, asked: str) -> list[str]:
-        """Note what a person is asked, and return what the others are."""
+    def taken(self, person: str, asked: str, page: str = "") -> list[str]:
+        """Note what a person is asked on a page, unless another is, and return what the others are.
+
+        So whoever is the first to note a question has it.
+        """
         now = self.clock()
-        self._now[person] = now, asked
-        return [each for who, (at, each) in self._now.items() if who != person and each and now - at < AWAY_AFTER]
+        self._now = {at: found for at, found in self._now.items() if now - found[0] < AWAY_AFTER}
+        others = [each for (who, _), (_, each) in self._now.items() if who != person and each]
+        self._now[person, page] = now, "" if any(_clash(asked, each) for each in others) else asked
+        return others
+
+    def alone(self, person: str) -> bool:
+        """Tell whether nobody else is there."""
+        now = self.clock()
+        return all(who == person or now - at >= AWAY_AFTER for (who, _), (at, _) in self._now.items())
+
+
+def _clash(one: str, other: str) -> bool:
+    """Tell whether what two pages ask is the same, or about the same category."""
+    (key, _, about), (theirs, _, categories) = one.partition(" "), other.partition(" ")
+    return key == theirs or bool({*about.split(",")} & {*categories.split(",")} - {""})
 
 
 def signed(review: Review, action: Action, by: str, *, settles: bool = False) -> list[Decision]:
@@ -107,11 +126,9 @@ def independent(review: Review, version: int, action: Action) -> bool:
 
     It does if these are about other images, and leave the categories that it names as they were.
     """
-    missed = [step for step in review.done if step.number >= version]
+    missed, later = [step for step in review.done if step.number >= version], len(review.words) - version
     disputed = sum(number >= version for number, _ in review.disputed)
-    if (
-        not 0 <= version <= len(review.words) or len(missed) + disputed < len(review.words) - version
-    ):  # something was undone
+    if not 0 <= later <= len(review.words) or len(missed) + disputed < later:  # something was undone
         return False
     rows = np.concatenate([NO_ROWS, *(step.former.rows for step in missed)])
     named = {each for step in missed if not isinstance(step.change, IMAGE_CHANGES) for each in _ids(step.change)}
