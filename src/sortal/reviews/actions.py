@@ -136,6 +136,13 @@ class Redo:
     """Make the decision again that was taken back last."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Withdraw:
+    """Take back a decision of one's own that is disputed, so that nobody is asked about it."""
+
+    wish: str  # the key of the disputed line
+
+
 Change: TypeAlias = (
     Rename
     | Merge
@@ -152,7 +159,7 @@ Change: TypeAlias = (
     | Keep
     | Refit
 )
-Action: TypeAlias = Change | Undo | Redo
+Action: TypeAlias = Change | Undo | Redo | Withdraw
 ACTIONS: dict[str, type[Action]] = {
     "rename": Rename,
     "merge": Merge,
@@ -170,6 +177,7 @@ ACTIONS: dict[str, type[Action]] = {
     "refit": Refit,
     "undo": Undo,
     "redo": Redo,
+    "withdraw": Withdraw,
 }
 VERBS = {kind: verb for verb, kind in ACTIONS.items()}
 

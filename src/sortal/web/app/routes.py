@@ -182,10 +182,10 @@ def _images(session: Session, request: Request) -> Any:
 
 def _asked(session: Session, request: Request) -> Any:
     """Note what a page asks its person, and return what the others are asked."""
-    asked = request.query_params.get("asked", "")
-    if len(asked) > LONGEST_ASKED:
-        raise HTTPException(400, f"asked must have at most {LONGEST_ASKED} characters.")
-    return session.asked(request.state.person, asked)
+    asked, page = (request.query_params.get(name, "") for name in ("asked", "page"))
+    if len(asked) > LONGEST_ASKED or len(page) > LONGEST_ASKED:
+        raise HTTPException(400, f"asked and page must have at most {LONGEST_ASKED} characters.")
+    return session.asked(request.state.person, asked, page)
 
 
 def _near(session: Session, request: Request) -> Any:

@@ -8,7 +8,7 @@ import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
 import { consequence, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
-import { asking, Growth, nextQuestion, questionKey } from "/static/review/queue.js";
+import { asking, Growth, isTaken, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
 import { stacked, unstacked } from "/static/review/stacks.js";
 import {
@@ -56,9 +56,20 @@ export async function questions(view, start = 0) {
   const at = { version: -1, done: state.done, held: false };
   const close = () => {
     told.now = "";
+    updates += 1;
     screen.close();
   };
   const made = { title: "Next question", keys: [], update, close };
+
+  /** Choose a question, which nobody else is asked if there is such: who is the first to tell the server has it. */
+  async function choose(own, items, given) {
+    const item = nextQuestion(items, given);
+    if (own !== updates) return null;
+    told.now = asking(item);
+    if (!state.person || !item || questionKey(item) === asked || isTaken(item, given.taken)) return item;
+    const { taken } = await getAsking("/api/version");
+    return isTaken(item, taken) ? choose(own, items, { ...given, taken }) : item;
+  }
 
   async function update() {
     const isDecided = state.done !== at.done && state.undone === null; // and not undone
@@ -68,19 +79,20 @@ export async function questions(view, start = 0) {
     const { items, version, taken } = await getAsking("/api/queue");
     if (own !== updates || at.held) return; // a later one is under way
     const undone = answered.get(state.undone);
-    const item = nextQuestion(items, { later, undone, asked, start, last, taken });
-    told.now = asking(item);
+    const item = await choose(own, items, { later, undone, asked, start, last, taken });
+    if (own !== updates || at.held) return;
     [at.version, at.done] = [version, state.done];
     if (item && questionKey(item) === asked) return;
     start = 0;
     screen.close();
     [screen, asked, made.keys] = [{ keys: [], close() {} }, null, []];
     if (!item) return showEnd(items.length);
-    if (state.person) getAsking("/api/version").catch(() => {}); // so that nobody else is asked the same
     const drawn = await SCREENS[item.kind](body, item, at, next);
     if (own !== updates) return drawn.close();
     [screen, asked, last] = [drawn, questionKey(item), item.kind];
-    const open = item.categories.length === 1 ? () => goTo(`category/${item.categories[0]}`) : undefined;
+    const [only] = item.categories;
+    const place = categoryOf(only) ? `category/${only}` : "bin";
+    const open = item.categories.length === 1 ? () => goTo(place) : undefined;
     const others = bind("question", { later: () => putOff(item), open }).filter(({ action }) => action);
     made.keys = [...screen.keys, ...others];
     offer(body, made.keys, CONFIRMING.includes(item.kind));
