@@ -312,6 +312,15 @@ def test_a_category_says_what_is_left_to_do(call: Call) -> None:
     assert said == ["Confirm all 14", "Confirm 11, remove 3", "Remove all 14"]
 
 
+def test_a_finished_run_counts_the_bin_apart(call: Call) -> None:
+    status = {"labelled": 1200, "known": 5, "new": 0, "unsure": 0, "other": 1}
+    run = {"images": 1209, "categories": [{"kind": "known"}, {"kind": "new"}], "status": status, "unreadable": 0}
+    found = "1,209 images in 2 categories, 1 of them new: 1,200 labelled, 5 known, 1 other"
+    assert call("start/finished", "leadOf", {**run, "binned": 3}) == f"{found}, 3 in the bin."
+    lost = call("start/finished", "leadOf", {**run, "binned": 0, "unreadable": 1})
+    assert lost == f"{found}. 1 file could not be read."
+
+
 def test_images_of_a_group_are_stacked(call: Call) -> None:
     data = {"version": 3, "rows": [4, 7, 2, 9, 5], "group": [1, -1, 1, 1, -1], "lost": [1, 0, 0, 0, 0]}
     data["labelled"] = [1, 0, 0, 1, 0]
