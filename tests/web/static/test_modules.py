@@ -308,6 +308,7 @@ def test_a_category_says_what_is_left_to_do(call: Call) -> None:
     columns = {"confidence": [0.3, 0.5, 0.2], "other": [0, 0, 1]}
     words = [call("review/phrases", "sureness", columns, index, 0.5) for index in range(3)]
     assert words == ["unsure", "sure", "fits nowhere"]
+    assert words == [call("shared/text", "sureWord", *each) for each in ((True, False), (False, False), (False, True))]
     said = [call("review/phrases", "consequence", 14, wrong) for wrong in (0, 3, 14)]
     assert said == ["Confirm all 14", "Confirm 11, remove 3", "Remove all 14"]
 

@@ -179,7 +179,9 @@ class _Page:
             "k_curve": curves.k_curve(run.k),
             "curves": [chart for chart in found if chart],
             "confusion": summary.confusion(scores.confusion, run.categories) if scores else None,
-            "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below),
+            "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below)
+            if run.confidence.calibrated
+            else None,
             "groups": groups,
             "tables": summary.facts(run, absolute_paths),
             "points": len(points),
