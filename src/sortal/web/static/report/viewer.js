@@ -43,11 +43,9 @@ function sureness(image) {
 
 /** List what is known about an image, as [name, value] pairs. */
 function describe(image) {
-  const pairs = [
-    ["Category", categories[images.category[image]].name],
-    ["Status", STATUSES[images.status[image]]],
-  ];
-  if (images.status[image]) pairs.push([data.calibrated ? "Confidence" : "Sorted", sureness(image)]);
+  const [status, sure] = [STATUSES[images.status[image]], sureness(image)];
+  const pairs = [["Category", categories[images.category[image]].name], ["Status", status]];
+  if (sure !== status) pairs.push([data.calibrated ? "Confidence" : "Sorted", sure]);
   const [next, truth] = [images.next[image], images.truth[image]];
   const suggested = categories[images.suggested[image]];
   if (suggested) pairs.push(["Label to check", `looks like ${suggested.name}`]);
