@@ -162,6 +162,10 @@ def test_the_bin_takes_images_shows_them_and_gives_them_back(run: Run, client: C
     press(page, "Escape")
     page.wait_for_selector("h1:has-text('Bin')")
     assert load_run(run.folder).assignments.binned.sum() == 2
+    page.goto(f"{client.origin}/#/map")
+    page.wait_for_function("() => document.querySelector('canvas')?.dataset.labels")
+    assert page.inner_text(".chosen") == "Draw around images to choose them.", "all but the bin is shown"
+    assert "No images here" not in page.inner_text("main")
 
 
 def test_images_are_chosen_by_clicks_ranges_and_a_box(client: Client, opened: Open) -> None:

@@ -199,6 +199,7 @@ def test_nothing_is_said_in_percent_of_sureness(client: Client, opened: Open) ->
 def test_an_empty_category_is_not_counted(client: Client, opened: Open) -> None:
     assert client.decide(client.session.version, do="move", rows=rows_of(client, 4), category=2).code == 200
     page = opened(client)
+    page.wait_for_selector('.tiles-of a[href="#/category/2"]')
     assert page.locator('.tiles-of a[href="#/category/4"]').count() == 0
     assert page.inner_text(".progress").endswith("of 4 categories")
 

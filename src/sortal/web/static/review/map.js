@@ -129,6 +129,7 @@ export async function mapPage(view) {
   };
   const nothing = Object.fromEntries([...COLUMNS, "x", "y"].map((name) => [name, []]));
   const grid = new Grid(nothing, { open: (row) => openImage(row, grid.data.rows) });
+  grid.empty.remove(); // nothing is missing before anything is chosen
   const map = new PointMap(canvas, tip, {
     data: nothing,
     valueOf: (point) => (column ? column.values[point] ?? -1 : colouring()[0](map.data, point)),
@@ -143,7 +144,7 @@ export async function mapPage(view) {
     grid.show(columnsOf(map.data, points));
     const inside = new Set(points);
     map.light(points.length ? (point) => inside.has(point) : null);
-    const [shown, all] = [map.count, state.images];
+    const [shown, all] = [map.count, state.images - state.binned];
     const sample = shown && shown < all ? ` A sample of ${thousands(shown)} of ${thousands(all)} is shown.` : "";
     const hint = `Draw around images to choose them.${sample}`;
     count.textContent = points.length ? `${counted(points.length, "image")} in the lasso` : hint;

@@ -1,6 +1,6 @@
 // Sentences about a run under review.
 
-import { counted, percent, thousands } from "/static/shared/text.js";
+import { counted, percent, sureWord, thousands } from "/static/shared/text.js";
 
 /** Say how good what was accepted unseen is, as far as audits tell. */
 export function acceptedUnseen({ images, sampled, low, high }) {
@@ -25,11 +25,9 @@ export function lostFiles({ changed, missing, unreadable, files }) {
   ].join(" ");
 }
 
-/** Say how surely an image of these columns was sorted: by a word, as confidence may be no probability. */
-export function sureness({ confidence, other }, index, unsureBelow) {
-  if (other[index]) return "fits nowhere";
-  return confidence[index] < unsureBelow ? "unsure" : "sure";
-}
+/** Say how surely an image of these columns was sorted. */
+export const sureness = ({ confidence, other }, index, unsureBelow) =>
+  sureWord(confidence[index] < unsureBelow, other[index]);
 
 /** Say what is left to do in a category. */
 export function leftToDo({ size, settled, unsure, other }) {
