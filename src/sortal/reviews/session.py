@@ -96,7 +96,7 @@ class Session:
             if version != self.version and not independent(review, version, action):
                 raise StaleError(review.words[max(0, version) :])
             action = only_viewable(action, review, self.originals)
-            settles &= {*getattr(action, "images", ())} <= {*review.disputes()}
+            settles = settles and {*getattr(action, "images", ())} <= {*review.disputes()}
             lines = signed(review, action, by, settles=settles) if by else [journal.decide(action)]
             try:
                 for line in lines:
@@ -315,7 +315,9 @@ class Session:
     def found(self, search: Callable[[Review], tuple[Ints, dict[str, Any]]], most: int) -> dict[str, Any]:
         """Describe the first of the images that a search finds, at most so many, and what else it says."""
         with self._lock:
-            rows, said = search(self._review)
+            review = self._review.copy()
+        rows, said = search(review)  # while others may look and decide
+        with self._lock:
             page = {**self._rows(rows[: max(most, MOST_FOUND)]), "total": len(rows), "limit": MOST_FOUND}
             return {"version": self.version, **page, **said}
 
