@@ -294,7 +294,7 @@ export class Grid {
     const to = moved(this.cursor, event.key, this.shape);
     if (to !== null) {
       this.cursor = to;
-      if (event.shiftKey) this.chooseRange(to);
+      if (event.shiftKey) this.chooseRange(to, Boolean(this.word));
       else this.anchor = to;
       this.scrollTo(to);
       this.draw();
