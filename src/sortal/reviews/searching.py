@@ -11,7 +11,7 @@ from sortal.reviews.history import Review
 from sortal.runs.confidence import Features, Ints
 
 LONGEST_SEARCH = 200  # characters
-MOST_WORDS = 10  # of a search
+MOST_WORDS_SOUGHT = 10  # of a search
 COMPARED_AT_ONCE = 2**14  # images that are compared at once
 
 
@@ -23,8 +23,8 @@ def find(review: Review, text: str) -> tuple[Ints, dict[str, Any]]:
     """
     a, typed = review.base.assignments, text.casefold().split()
     words = dict.fromkeys(typed)
-    if len(words) > MOST_WORDS:
-        raise InputError(f"Search for at most {MOST_WORDS} words.")
+    if len(words) > MOST_WORDS_SOUGHT:
+        raise InputError(f"Search for at most {MOST_WORDS_SOUGHT} words.")
     names = {number: each.name.casefold() for number, each in review.categories.items()}
     columns = {column.name.casefold(): column for column in a.columns.each}
     cells = (column.cells for column in a.columns.each)

@@ -23,7 +23,8 @@ function results(addressOf, told = () => {}) {
   const open = (row) => openImage(row, grid.data.rows);
   const grid = new Grid(NOTHING, { named: true, changed: () => tell(), open });
   const count = make("span", { className: "chosen", role: "status" });
-  const more = button("Show more", () => load(Math.min(grid.count + grid.data.limit, state.most_searched)), { hidden: true });
+  const loadMore = () => load(Math.min(grid.count + grid.data.limit, state.most_searched));
+  const more = button("Show more", loadMore, { hidden: true });
   const actions = mixedActions(grid);
   let loads = 0;
 
