@@ -14,6 +14,7 @@ from support.browsing import Open, press, says
 from support.reviews import WORDS, Client, saved_run, serving, session_of
 from support.sample_run import doubted, with_others
 
+from sortal.discovery.reviewing.refitting import ANCHORS
 from sortal.images.review_states import ReviewState
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import NOWHERE, Run
@@ -158,7 +159,8 @@ def test_a_refit_is_a_proposal_and_one_step(tmp_path: Path) -> None:
         client.get("/api/refit")
         assert client.decide(2, do="refit").code == 200
         found = load_run(run.folder)
-        assert (found.assignments.category_id == 3).sum() == 60
+        found_now = int((found.assignments.category_id == 3).sum())
+        assert 60 - ANCHORS <= found_now <= 60, "some may stand for the category that was named meanwhile"
         assert (found.assignments.reviewed == ReviewState.OPEN).sum() == 237, "it says nothing about single images"
         assert client.decide(3, do="undo").code == 200
         assert (load_run(run.folder).assignments.category_id == 3).sum() == 3
