@@ -322,7 +322,9 @@ class Session:
     def found(self, search: Callable[[Review], tuple[Ints, dict[str, Any]]], most: int) -> dict[str, Any]:
         """Describe the first of the images that a search finds, at most so many, and what else it says."""
         with self._lock:
-            rows, said = search(self._review)
+            review = self._review.copy()
+        rows, said = search(review)  # while others may look and decide
+        with self._lock:
             page = {**self._rows(rows[: max(most, MOST_FOUND)]), "total": len(rows), "limit": MOST_FOUND}
             return {"version": self.version, **page, **said}
 

@@ -121,6 +121,8 @@ def test_drawing_boxes_in_a_question_adds_to_what_is_chosen(client: Client, open
     page.mouse.up()
     page.locator(".grid").nth(1).locator(".cell").nth(4).click()
     assert page.locator(".cell.chosen").count() == 3
+    press(page, "ArrowLeft", "ArrowLeft", "Shift+ArrowLeft")  # to the third, and of it and the second
+    assert page.locator(".cell.chosen").count() == 4
 
 
 # Undoing
@@ -248,6 +250,13 @@ def test_pages_open_while_questions_are_looked_for(
         page.wait_for_selector(".cell img")
         page.goto(f"{client.origin}/#/next")
         page.wait_for_function("() => document.querySelector('main').innerText.includes('Looking for')")
+        page.goto(f"{client.origin}/#/category/2")
+        page.wait_for_selector(".cell img")
     finally:
-        go_on.set()
+        with page.expect_response("**/api/queue*"):
+            go_on.set()
+    state = "import('/static/review/state.js')"
+    page.evaluate(f"async () => (await {state}).get('/api/queue')")
+    assert page.evaluate(f"async () => (await {state}).asked.now") == "", "a page that was left asks nothing"
+    page.goto(f"{client.origin}/#/next")
     page.wait_for_selector(".answers")

@@ -13,6 +13,11 @@ const BEYOND = 3; // lines above and below the view
 const COVERED = 170; // pixels at the top of the window that bars may cover
 const COARSE = 280; // pixels of a cell that a thumbnail is too coarse for
 
+/** The columns that a grid needs; without any images. */
+export const NO_IMAGES = Object.fromEntries(
+  ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"].map((name) => [name, []]),
+);
+
 /** What has been said of an image, in words; empty if nothing has. */
 export function reviewedWord({ reviewed, labelled }, index) {
   if (labelled[index]) return "labelled";
@@ -289,7 +294,7 @@ export class Grid {
     const to = moved(this.cursor, event.key, this.shape);
     if (to !== null) {
       this.cursor = to;
-      if (event.shiftKey) this.chooseRange(to);
+      if (event.shiftKey) this.chooseRange(to, Boolean(this.word));
       else this.anchor = to;
       this.scrollTo(to);
       this.draw();
