@@ -60,9 +60,10 @@ class Accept:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptCategory:
-    """Confirm that all images of a category, as it is then, belong there."""
+    """Confirm that all images of a category, as it is then, belong there; those that nobody saw are accepted unseen."""
 
     category: int
+    unseen: Contents = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -184,8 +184,8 @@ def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
             return f"Moved {count(images)} to {name(category)}"
         case actions.Accept(images=images):
             return f"Confirmed {count(images)}"
-        case actions.AcceptCategory(category=category):
-            return f"Confirmed all of {name(category)}"
+        case actions.AcceptCategory(category=category, unseen=unseen):
+            return f"Confirmed all of {name(category)}{f', {len(unseen):,} of them unseen' if unseen else ''}"
         case actions.Reject(images=images, category=category):
             return f"Rejected {count(images)} from {name(category)}"
         case actions.Bin(images=images):

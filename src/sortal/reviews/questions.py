@@ -228,7 +228,8 @@ class Guide:
         saved = NAMING + (SHOWN_FIRST + PAGE_IMAGES) * LOOK + ANSWER  # seconds to grow another category
         for pair in map(tuple, pairs):
             first, second = sorted(
-                (review.categories[ids[at]] for at in pair), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
+                (review.categories[ids[at]] for at in pair),
+                key=lambda c: (c.kind != KNOWN, is_generated(c.name), -len(free[c.id]), c.id),
             )
             settled = not len(free[first.id]) and not len(free[second.id])
             said = second.id in first.apart or frozenset((first.id, second.id)) in told

@@ -16,6 +16,7 @@ const ORDERS = { doubt: "Least sure first", typical: "Most typical first" };
 const COLUMN_ORDERS = { up: "Column, ascending", down: "Column, descending" };
 const FITS = "text, >5 or 5..9";
 const STACKS = "Show images of a group as one, and decide on all of them";
+const UNSEEN = "Those that you have not scrolled to count as accepted unseen: you are asked about a sample of them.";
 const FIRST_TOOLS = 4; // the count and the tools that a narrow window shows
 const BUTTONS = {
   confirmPage: "Confirm page",
@@ -55,8 +56,10 @@ function actionsOf(id, grid, other) {
       if (rows.length) await decide({ do: "accept", rows }, grid.data.version);
     },
     confirmAll: async () => {
-      const text = `Confirm all ${counted(categoryOf(id).size, "image")} of ${name()}?`;
-      if (await ask(text, "Confirm", "Cancel")) await act({ do: "accept category", category: id });
+      const rows = unstacked(grid.data, [...grid.seen]);
+      const unseen = rows.length < categoryOf(id).size ? ` ${UNSEEN}` : "";
+      const text = `Confirm all ${counted(categoryOf(id).size, "image")} of ${name()}?${unseen}`;
+      if (await ask(text, "Confirm", "Cancel")) await act({ do: "accept category", category: id, shown: rows });
     },
     move: needsChoice(async () => {
       const title = `Move ${counted(chosen().length, "image")} to`;

@@ -45,6 +45,7 @@ export class Grid {
     this.empty = make("p", { className: "state", textContent: "No images here.", hidden: true });
     this.element.append(this.empty);
     this.chosen = new Set(); // rows
+    this.seen = new Set(); // rows that have been in view
     this.cursor = 0;
     this.anchor = 0;
     this.side = SIZES[0];
@@ -56,7 +57,10 @@ export class Grid {
     });
     this.observer.observe(this.element);
     join(this);
-    this.scrolled = () => this.draw();
+    this.scrolled = () => {
+      this.draw();
+      this.look();
+    };
     addEventListener("scroll", this.scrolled, { passive: true });
     this.element.addEventListener("pointerdown", (event) => this.press(event));
     this.element.addEventListener("click", (event) => {
@@ -112,6 +116,7 @@ export class Grid {
       this.cells.clear();
     }
     this.layout();
+    this.look();
   }
 
   layout() {
@@ -144,6 +149,11 @@ export class Grid {
   rowsInView() {
     const [first, last] = this.inView();
     return this.data.rows.slice(first, last + 1);
+  }
+
+  /** Remember what has been in view. */
+  look() {
+    if (this.element.clientWidth) for (const row of this.rowsInView()) this.seen.add(row);
   }
 
   draw() {
