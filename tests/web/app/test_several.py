@@ -35,6 +35,7 @@ def client(run: Run) -> Iterator[Client]:
 
 def test_each_person_has_a_link_for_one_use_and_signs_by_the_key(run: Run, client: Client) -> None:
     links = {person: token_of(client.server.link(person)) for person in PEOPLE}
+    assert token_of(client.server.link("bob")) == links["bob"], "until he uses it"
     keys = {}
     for person, token in links.items():
         assert client.ask("POST", "/api/enter", token + b"x").code == 403
@@ -45,6 +46,7 @@ def test_each_person_has_a_link_for_one_use_and_signs_by_the_key(run: Run, clien
     assert len({*keys.values()}) == 2
     ada, bob = (replace(client, key=keys[person]) for person in PEOPLE)
     again = client.server.link("ada")
+    assert token_of(again) != links["ada"]
     assert ada.get("/api/version")["version"] == 0, "another link of hers does not end what she has begun"
     assert client.ask("POST", "/api/enter", token_of(again)).code == 200
     assert (ada.get("/api/overview")["person"], bob.get("/api/overview")["person"]) == PEOPLE

@@ -80,7 +80,7 @@ def _tell(text: str) -> None:
 def serve(server: Server, *, browser: bool, say: Callable[[str], None], what: str = "review") -> None:
     """Print the link to a review, and a new one whenever Enter is pressed; serve the review until Ctrl-C.
 
-    Of several people, each has a link; it is for others, so no browser opens it.
+    Of several people, each has a link, which stays until it is used; it is for others, so no browser opens it.
     """
 
     def tell() -> str:

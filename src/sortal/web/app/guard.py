@@ -53,9 +53,13 @@ class Guard:
         self._keys = {person: secrets.token_urlsafe(24) for person in people or ("",)}
 
     def token(self, person: str = "") -> str:
-        """Return a token that admits one browser of a person; their earlier tokens become invalid."""
+        """Return a token that admits one browser of a person, the same until it is used.
+
+        Where only one person reviews, it is always another, and the earlier ones become invalid.
+        """
         assert person in self._keys
-        self._tokens[person] = secrets.token_urlsafe(24)
+        if not person or person not in self._tokens:
+            self._tokens[person] = secrets.token_urlsafe(24)
         return self._tokens[person]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -64,8 +64,9 @@ class Server:
         self._server = uvicorn.Server(uvicorn.Config(self._guard, **UVICORN_SETTINGS, **tls))
 
     def link(self, person: str = "") -> str:
-        """Return a link that admits one browser, once, of one of the people; their earlier links become invalid.
+        """Return a link that admits one browser, once, of one of the people.
 
+        One of several people gets the same link until it is used; otherwise earlier links become invalid.
         The token is in the fragment, which browsers do not send, so it appears in no log and no header.
         """
         return f"{self._address}#token={self._guard.token(person)}"
