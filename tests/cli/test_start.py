@@ -12,7 +12,8 @@ from support.reviews import answers, wait_for
 from sortal.cli import start
 
 
-def test_the_page_is_served_until_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # Ctrl-C, or the terminal is closed
+def test_the_page_is_served_until_ctrl_c(tmp_path: Path, number: signal.Signals) -> None:
     words = [sys.executable, "-m", "sortal", "app", str(tmp_path), "--no-browser"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -21,7 +22,7 @@ def test_the_page_is_served_until_ctrl_c(tmp_path: Path) -> None:
         assert "#token=" in link
         assert process.stdout.readline() == "Ctrl-C ends the start page.\n"
         wait_for(lambda: answers(int(link.split(":")[3].partition("/")[0])))
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, errors = process.communicate(timeout=60)
     assert (process.returncode, out, errors) == (0, "", "")
 

@@ -21,7 +21,7 @@ import pty
 PROGRAM = """
 import sys, time
 from sortal.system.terminal import on_enter
-with on_enter(lambda: print("pressed", flush=True)) as listening:
+with on_enter(lambda: print("pressed", flush=True), lambda: print("alone", flush=True)) as listening:
     print("listening" if listening else "deaf", flush=True)
     try:
         time.sleep(600)
@@ -124,7 +124,7 @@ def test_in_this_process_it_leaves_no_thread_behind() -> None:
     import threading
 
     before = threading.active_count()
-    with on_enter(lambda: None):
+    with on_enter(lambda: None, lambda: None):
         pass
     assert threading.active_count() == before
 
@@ -143,4 +143,6 @@ def test_a_pipe_will_do_if_a_program_watches() -> None:
                 process.stdin.write("\n")
                 process.stdin.flush()
                 assert process.stdout.readline() == "pressed\n"
+                process.stdin.close()  # as when that program ends
+                assert process.stdout.readline() == "alone\n"
             process.kill()

@@ -1,8 +1,10 @@
 """The command that opens the start page: app."""
 
 import os
+import signal
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -30,8 +32,8 @@ def start_page(
     sortal alone does the same, in a terminal on a computer with a screen.
 
     Sorting goes on when the page is closed; opened again, it shows how far it
-    is. Ctrl-C ends the page and what it started; sorting resumes from there.
-    The link is for one use, by you; Enter in the terminal prints another.
+    is. Ctrl-C, or closing the terminal, ends the page and what it started;
+    sorting resumes from there. The link is for one use, by you; Enter in the terminal prints another.
     """
     from sortal.discovery.reviewing.open import serve
     from sortal.web.app.server import Server
@@ -42,13 +44,26 @@ def start_page(
     top = Path(os.path.realpath(Path.home() if folder is None else folder))
     if not top.is_dir():
         raise InputError(f"The folder to choose from must exist, got {str(folder or top)!r}.")
-    children = Children(top)
+    children = Children()
     with ExitStack() as held:
         held.callback(children.close)
         server = Server(start_application(Home(top), children, shows=browser and has_screen()), port=port)
         server.hold(held.pop_all())
-    with server, suppress(KeyboardInterrupt):  # which is the way to end
+    with _at_hangup(server.stop), suppress(KeyboardInterrupt), server:  # which is the way to end
         serve(server, browser=browser, say=lambda text: print(text, flush=True), what="start page")
+
+
+@contextmanager
+def _at_hangup(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` when the terminal is closed, unless that is ignored, as after nohup."""
+    if sys.platform == "win32" or signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGHUP, lambda *_: stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def has_screen() -> bool:

@@ -15,19 +15,20 @@ KEYS_EVERY = 0.2  # seconds between two looks at the keyboard, where a program c
 
 
 @contextmanager
-def on_enter(act: Callable[[], object]) -> Iterator[bool]:
+def on_enter(act: Callable[[], object], at_end: Callable[[], object]) -> Iterator[bool]:
     """Call `act`, in another thread, whenever Enter is pressed while the enclosed code runs; yield whether that works.
 
-    It works if standard input is a terminal, or a pipe from a program that watches. In the background nothing is read,
-    as that would stop the process.
+    It works if standard input is a terminal, or a pipe from a program that watches; `at_end` is called if that program
+    has ended. In the background nothing is read, as that would stop the process.
     """
     if not _has_terminal():
         yield False
         return
     ended = threading.Event()
     waiting, ending = os.pipe()
+    arguments = (act, at_end, ended, waiting)
     wait = _wait_for_keys if sys.platform == "win32" else _wait_for_lines
-    listener = threading.Thread(target=wait, args=(act, ended, waiting), daemon=True, name="terminal")
+    listener = threading.Thread(target=wait, args=arguments, daemon=True, name="terminal")
     listener.start()
     try:
         yield True
@@ -47,7 +48,7 @@ def _has_terminal() -> bool:
         return False
 
 
-def _wait_for_lines(act: Callable[[], None], ended: threading.Event, waiting: int) -> None:
+def _wait_for_lines(act: Callable[[], None], at_end: Callable[[], None], ended: threading.Event, waiting: int) -> None:
     """Read lines from the terminal until `waiting` is at its end."""
     keys = sys.stdin.fileno()
     if hasattr(signal, "pthread_sigmask"):  # reading in the background is an error then, and does not stop the process
@@ -61,12 +62,14 @@ def _wait_for_lines(act: Callable[[], None], ended: threading.Event, waiting: in
         except OSError:  # in the background, or the terminal is gone
             ended.wait(KEYS_EVERY)
             continue
-        if not line:  # Ctrl-D
+        if not line:  # Ctrl-D, or nobody has the other end of the pipe
+            if WATCHED_BY_PROGRAM in os.environ:
+                at_end()
             return
         act()
 
 
-def _wait_for_keys(act: Callable[[], None], ended: threading.Event, waiting: int) -> None:
+def _wait_for_keys(act: Callable[[], None], at_end: Callable[[], None], ended: threading.Event, waiting: int) -> None:
     """Look for keys in the console window until `ended` is set."""
     if sys.platform == "win32":
         import msvcrt

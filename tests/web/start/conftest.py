@@ -17,7 +17,7 @@ from sortal.web.start.start_routes import start_application
 @contextmanager
 def serving_start(top: Path, *, shows: bool = False) -> Iterator[Client]:
     """Serve a start page in a thread of this process."""
-    children = Children(top)
+    children = Children()
     served: Any = start_application(Home(top), children, shows=shows)
     try:
         with serving(served) as client:

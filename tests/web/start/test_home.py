@@ -75,6 +75,10 @@ def test_what_is_written_goes_beside_the_folder(home: Home) -> None:
             home.new("photos", name)
     with pytest.raises(InputError):
         home.new("", "x")
+    assert home.inside("", "digits") == home.top / "digits"
+    for write in (lambda: home.new("photos", "away"), lambda: home.inside("photos", "inside")):
+        with pytest.raises(InputError, match="is a link to elsewhere"):
+            write()
 
 
 def test_a_folder_with_too_much_in_it_is_listed_in_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

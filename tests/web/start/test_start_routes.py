@@ -14,6 +14,7 @@ from support.reviews import Answer, Client, wait_for
 
 from sortal.errors import InputError
 from sortal.exchange.export import EXPORT_FORMATS
+from sortal.web.start.children import Children
 from sortal.web.start.home import Home
 from sortal.web.start.start_routes import COMMAND_WORDS
 
@@ -90,8 +91,9 @@ def test_nothing_else_becomes_a_command(top: Path, kind: str, asked: dict[str, A
 
 
 def test_a_check_goes_on_whoever_looks_and_tells_what_it_found(client: Client) -> None:
-    started = post(client, "/api/start", kind="check", at="photos", labels="none").json()
+    started = post(client, "/api/start", kind="check", at="photos", labels="none", other=float("nan")).json()
     assert (started["kind"], started["state"]) == ("check", "running")
+    assert started["asked"] == {"kind": "check", "at": "photos", "labels": "none"}, "nothing else is kept"
 
     def found() -> Any:
         return next(each for each in client.get("/api/commands")["commands"] if each["number"] == started["number"])
@@ -110,6 +112,8 @@ def test_errors_are_the_sentences_of_commands(client: Client, top: Path) -> None
     again = post(client, "/api/again", number=started["number"])
     assert again.json()["asked"] == started["asked"]
     assert post(client, "/api/stop", number=again.json()["number"]).code == 200
+    (top / "x.csv").symlink_to(top.parent)
+    assert post(client, "/api/again", number=started["number"]).code == 400, "what it would write to is a link now"
 
 
 def test_a_run_is_described_and_its_report_shown(
@@ -149,6 +153,22 @@ def test_other_sites_and_malformed_requests_are_refused(client: Client) -> None:
     assert client.ask("GET", "/api/start").code == 405
     for asked in ({}, {"kind": "sh"}, {"kind": 1}, {"kind": "check", "at": 5}, {"kind": "check", "at": ".."}):
         assert post(client, "/api/start", **asked).code == 400
+    for text in (b"NaN", b"1e999", b'{"epochs": NaN}', b"[NaN]"):
+        body = b'{"kind": "check", "at": "photos", "settings": ' + text + b"}"
+        assert client.ask("POST", "/api/start", body, Content_Type="application/json").code == 400
+    assert post(client, "/api/start", kind="check", at="photos", name="x" * 5000).code == 400
     assert client.ask("GET", "/api/listing?at=..%2F..").code == 400
     assert post(client, "/api/stop", number=999).code == 400
     assert len(client.get("/api/commands")["commands"]) == before
+
+
+def test_a_review_gives_links_and_ends_with_the_page(top: Path) -> None:
+    """Whatever ends the page: nobody could ask for a link any more, and the run would stay locked."""
+    review = Children().start("review", {}, words(top, "review", at="photos-run"))
+    wait_for(lambda: review.has_link or not review.is_running)
+    links = {review.link() for _ in range(2)}
+    assert len(links) == 2, review.error
+    assert review._process.stdin is not None
+    review._process.stdin.close()  # as the system does when the page is killed
+    wait_for(lambda: not review.is_running)
+    assert (review.state, review.error) == ("done", "")

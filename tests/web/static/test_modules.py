@@ -311,6 +311,8 @@ def test_a_category_says_what_is_left_to_do(call: Call) -> None:
     assert words == [call("shared/text", "sureWord", *each) for each in ((True, False), (False, False), (False, True))]
     said = [call("review/phrases", "consequence", 14, wrong) for wrong in (0, 3, 14)]
     assert said == ["Confirm all 14", "Confirm 11, remove 3", "Remove all 14"]
+    said = [call("review/phrases", "intoBin", *counts) for counts in ((0,), (2,), (0, 9), (2, 9))]
+    assert said == [f"{what} into the bin" for what in ("The chosen", "The 2 chosen", "All 9", "The 2 chosen")]
 
 
 def test_a_finished_run_counts_the_bin_apart(call: Call) -> None:

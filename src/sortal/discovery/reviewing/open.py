@@ -89,7 +89,7 @@ def serve(server: Server, *, browser: bool, say: Callable[[str], None], what: st
         say("\n".join(map(": ".join, zip(names, links, strict=True))))
         return links[0]
 
-    with on_enter(tell) as listening:
+    with on_enter(tell, server.stop) as listening:
         link = tell()
         others = "other links" if server.people else "another link"
         say(f"{f'Enter prints {others}, ' if listening else ''}Ctrl-C ends the {what}.")

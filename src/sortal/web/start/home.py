@@ -33,10 +33,17 @@ class Home:
 
     def new(self, beside: str, name: str) -> Path:
         """Return the path of a file or folder beside another one, which may exist or not."""
-        check_name(name)
         if not beside:
             raise InputError("Choose a folder, not all that there are.")
-        return self.path(beside.rpartition("/")[0]) / name
+        return self.inside(beside.rpartition("/")[0], name)
+
+    def inside(self, at: str, name: str) -> Path:
+        """Return the path of a file or folder in a folder, which may exist or not, but may not be a link."""
+        check_name(name)
+        with self._opened(at) as opened:
+            if opened.kind(name) == stat.S_IFLNK:
+                raise InputError(f"{quoted(name)} is a link to elsewhere. Choose another name.")
+            return opened.path / name
 
     def table(self, at: str) -> Path:
         """Return the path of a table, which must be a regular file."""

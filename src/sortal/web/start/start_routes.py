@@ -25,6 +25,8 @@ from sortal.web.start.home import Home
 SAMPLE_FOLDER = "digits"
 CHOSEN_SETTINGS = ("k", "granularity", "backbone", "epochs")  # that the page offers
 CHOSEN_BACKBONES = (AUTO, CONVNET)
+ASKED = ("kind", "at", "labels", "table", "run", "settings", "format", "name")
+LONGEST_TEXT = 4096  # characters, of which paths have no more
 RequestBody: TypeAlias = Mapping[str, Any]
 
 
@@ -41,6 +43,7 @@ def start_application(home: Home, children: Children, *, shows: bool) -> Starlet
         return respond
 
     def started(asked: RequestBody) -> Any:
+        asked = _kept(asked)
         kind, at = _text(asked, "kind"), _text(asked, "at")
         if kind not in COMMAND_WORDS:
             raise InputError(f"kind must be one of {', '.join(COMMAND_WORDS)}.")
@@ -52,8 +55,7 @@ def start_application(home: Home, children: Children, *, shows: bool) -> Starlet
         return child.to_json()
 
     def resumed(asked: RequestBody) -> Any:
-        child = children.get(asked.get("number"))
-        return children.start(child.kind, child.asked, child.words).to_json()
+        return started(children.get(asked.get("number")).asked)  # which checks the paths again
 
     reads = {
         "/api/version": lambda _: {"version": 0},
@@ -83,9 +85,15 @@ def start_application(home: Home, children: Children, *, shows: bool) -> Starlet
 
 def _text(asked: RequestBody, name: str) -> str:
     value = asked.get(name, "")
-    if not isinstance(value, str):
-        raise InputError(f"{name} must be text.")
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
+        raise InputError(f"{name} must be text of up to {LONGEST_TEXT} characters.")
     return value
+
+
+def _kept(asked: RequestBody) -> RequestBody:
+    """Return what is known of a request, in the same order: it is kept, and every page gets it again and again."""
+    _settings(asked)
+    return {name: asked[name] if name == "settings" else _text(asked, name) for name in asked if name in ASKED}
 
 
 def _labels(home: Home, asked: RequestBody) -> list[str]:
@@ -140,7 +148,7 @@ COMMAND_WORDS: dict[str, Callable[[Home, str, RequestBody], list[str]]] = {
     "check": _check,
     "forecast": _forecast,
     "sort": _sort,
-    "sample": lambda home, at, _: ["sample", "digits", str(home.path(at) / SAMPLE_FOLDER)],
+    "sample": lambda home, at, _: ["sample", "digits", str(home.inside(at, SAMPLE_FOLDER))],
     "review": lambda home, at, _: ["review", str(home.path(at)), "--no-browser"],
     "report": lambda home, at, _: ["report", str(home.path(at))],
     "export": _export,

@@ -44,6 +44,12 @@ export function categoryFacts(category) {
   return facts.filter(Boolean).join(" · ");
 }
 
+/** Say what goes into the bin: so many that are chosen; if none is, all of so many, where that is offered. */
+export function intoBin(chosen, all = 0) {
+  if (!chosen) return all ? `All ${thousands(all)} into the bin` : "The chosen into the bin";
+  return `The ${thousands(chosen)} chosen into the bin`;
+}
+
 /** Say what it means to confirm so many images but those that are wrong. */
 export function consequence(images, wrong) {
   if (!wrong) return `Confirm all ${thousands(images)}`;
