@@ -2,6 +2,7 @@
 
     python benchmarks/review.py simulate RUN... --out results.jsonl
     python benchmarks/review.py table results.jsonl
+    python benchmarks/review.py versus before.jsonl after.jsonl
     python benchmarks/review.py merges RUN... --factors 1.3 1.6
     python benchmarks/review.py likely RUN... --factors 1.3 1.6
     python benchmarks/review.py label RUN --policies ours --minutes 10 --out FOLDER
@@ -9,7 +10,9 @@
 RUN is the folder of a run whose true classes are known. The person drives the HTTP interface of the review, judges only
 images that were shown, and takes the time of the keystroke-level model: 0.28 s for a key, 0.2 for a click, 1.1 to
 point, 0.4 to move a hand to the mouse, 1.35 to decide, and --looks seconds for each picture. With --misses 0.05 every
-twentieth intruder is overlooked. Typing a name takes 9 keys and one decision, choosing a name that exists 4 keys.
+twentieth intruder is overlooked, every twentieth single image taken for one of another class, and every twentieth
+question to merge or to split answered wrongly. Typing a name takes 9 keys and one decision, choosing a name that exists
+4 keys.
 
 Policies, all on the same run and features:
 one       images in random order, each with a hotkey
@@ -19,10 +22,11 @@ morpho-P  MorphoCluster's protocol with pages of P images: look at the most typi
           and 0.2 the table takes, for each run, the fastest that has a precision of at least 0.95, in hindsight
 ours      the queue of the review, with its audits
 
-simulate writes a line per run, policy and look, with the number of settled and of right images over time. merges
-clusters the features of a run into more clusters than there are classes, and lets the person answer questions to merge
-only, 2 × (k − true k) of them at most. likely counts how often categories that may be one are one, and those that may
-be two are two, by how likely that was said to be, on runs as sorted and on such clusters. label reviews for some
+simulate writes a line per run, policy and look, with the number of settled and of right images over time. versus
+compares two such files by sets of runs: until 95 % of the open images are right, and until nothing is left to do.
+merges clusters the features of a run into more clusters than there are classes, and lets the person answer questions to
+merge only, 2 × (k − true k) of them at most. likely counts how often categories that may be one are one, and those that
+may be two are two, by how likely that was said to be, on runs as sorted and on such clusters. label reviews for some
 minutes and writes the reviewed run to a folder, to be sorted again.
 """
 
@@ -38,7 +42,7 @@ from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,7 +93,11 @@ class Person:
     def wrong(self, rows: list[int], name: str) -> list[int]:
         """Return those of the rows just seen that are not of this class, as far as they are noticed."""
         bad = [row for row in rows if self.truth[row] != name]
-        return [row for row in bad if self.draw.random() >= self.misses]
+        return [row for row in bad if not self.slips()]
+
+    def slips(self) -> bool:
+        """Return whether something is misread this time."""
+        return bool(self.draw.random() < self.misses)
 
     def answer(self, marks: int = 0) -> None:
         """Press a key, after choosing images with the mouse."""
@@ -102,13 +110,24 @@ class Person:
         self.gestures += 1
 
 
+class Moment(NamedTuple):
+    """How far a review is: images settled, right, accepted unseen, and confirmed though wrong."""
+
+    seconds: float
+    settled: int
+    right: int
+    unseen: int
+    mistaken: int
+    gestures: int
+
+
 @dataclass
 class Desk:
     """The review as a page sees it, and a record of how it went."""
 
     client: Client
     person: Person
-    track: list[tuple[float, int, int, int]] = field(default_factory=list)
+    track: list[Moment] = field(default_factory=list)
     claims: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -131,9 +150,17 @@ class Desk:
         review, free = session._review, session.run.assignments.status != LABELLED
         names = {each.id: each.name for each in review.categories.values()}
         mine = review.settled & free
-        right = [names[int(review.category[row])] == self.person.truth[row] for row in np.flatnonzero(mine).tolist()]
+        rows, unseen = np.flatnonzero(mine), review.unseen & mine
+        right = np.array([names.get(int(review.category[row])) == self.person.truth[row] for row in rows], dtype=bool)
         self.track.append(
-            (round(self.person.seconds, 2), int(mine.sum()), sum(right), int((review.unseen & mine).sum()))
+            Moment(
+                seconds=round(self.person.seconds, 2),
+                settled=len(rows),
+                right=int(right.sum()),
+                unseen=int(unseen.sum()),
+                mistaken=int((~right & ~unseen[rows]).sum()),
+                gestures=self.person.gestures,
+            )
         )
 
     def class_of(self, category: int, seen: list[str]) -> str:
@@ -194,7 +221,8 @@ def _merge(desk: Desk, item: dict[str, Any]) -> None:
         desk.class_of(each, desk.person.see(rows)) for each, rows in zip(item["categories"], item["rows"], strict=True)
     ]
     desk.person.answer()
-    desk.decide(do="merge" if kinds[0] == kinds[1] else "keep", categories=item["categories"])
+    same = (kinds[0] == kinds[1]) != desk.person.slips()
+    desk.decide(do="merge" if same else "keep", categories=item["categories"])
     desk.refresh()
 
 
@@ -202,7 +230,7 @@ def _split(desk: Desk, item: dict[str, Any]) -> None:
     kinds = [Counter(desk.person.see(list(rows))).most_common(1)[0][0] for rows in item["rows"]]
     desk.person.answer()
     number = item["categories"][0]
-    if kinds[0] == kinds[1]:
+    if (kinds[0] == kinds[1]) != desk.person.slips():
         desk.decide(do="keep", categories=[number])
         return
     parts = desk.client.get(f"/api/parts/{number}?parts=2")["parts"]
@@ -253,6 +281,8 @@ def _other(desk: Desk, item: dict[str, Any]) -> None:
 def _label(desk: Desk, row: int, keys: list[int] | None) -> None:
     """Say which class an image is: by a key, by choosing its name, or by typing a new one."""
     (name,) = desk.person.see([row])
+    if desk.person.slips():
+        name = str(desk.person.draw.choice(sorted(desk.classes - {name})))
     there = desk.found(name)
     if there is None:
         desk.person.type(known=False)
@@ -300,7 +330,7 @@ def morpho(desk: Desk, until: float, *, page: int, tolerance: float) -> None:
         to = desk.name(category.id, name)
         desk.decide(do="move", rows=taken, category=to)
         hidden += len(unseen)
-        desk.track[-1] = (*desk.track[-1][:3], hidden)
+        desk.track[-1] = desk.track[-1]._replace(unseen=hidden)
 
 
 def _doubling(person: Person, pages: list[list[int]], name: str, tolerance: float) -> int:
@@ -382,7 +412,7 @@ def review(folder: Path, policy: str, look: float, misses: float, minutes: float
     seed = int(folder.name.rpartition("-")[2]) if folder.name[-1:].isdigit() else 0
     with desk_at(folder, look=look, misses=misses, seed=seed) as desk:
         policies()[policy](desk, 60 * minutes)
-        _, settled, right, unseen = desk.track[-1]
+        end = desk.track[-1]
         return {
             "run": folder.name,
             "policy": policy,
@@ -390,9 +420,10 @@ def review(folder: Path, policy: str, look: float, misses: float, minutes: float
             "misses": misses,
             "seconds": round(desk.person.seconds, 1),
             "gestures": desk.person.gestures,
-            "settled": settled,
-            "right": right,
-            "unseen": unseen,
+            "settled": end.settled,
+            "right": end.right,
+            "unseen": end.unseen,
+            "mistaken": end.mistaken,
             "free": int((desk.client.session.run.assignments.status != LABELLED).sum()),
             "classes": len({*desk.names.values()} & desk.classes),
             "true": len(desk.classes),
@@ -502,6 +533,42 @@ def table(path: Path) -> None:
         print(f"\nIntervals of {what} that hold the truth: {held} of {len(some)}")
 
 
+def versus(before: Path, after: Path) -> None:
+    """Print what both took until 95 % are right and until the end, and what was wrong then, as means over runs."""
+    both = [[json.loads(line) for line in path.read_text().splitlines()] for path in (before, after)]
+    shared = {_which(each) for each in both[0]} & {_which(each) for each in both[1]}
+    print("| runs | misread | | s to 95 % | gestures | min to end | gestures | confirmed wrong | unseen wrong | open |")
+    print("|---" * 10 + "|")
+    for kind, misses in sorted({(run.rpartition("-")[0], misses) for run, _, _, misses in shared}):
+        for name, lines in zip(("before", "after"), both, strict=True):
+            here = [e for e in lines if _which(e) in shared and e["run"].startswith(kind) and e["misses"] == misses]
+            found = np.array([_course(each) for each in here])
+            cells = [f"{value:.0f}" if at != 2 else f"{value:.1f}" for at, value in enumerate(found.mean(axis=0))]
+            late = np.isnan(found[:, 0]).sum()
+            cells[:2] = [f"never in {late} of {len(here)}"] * 2 if late else cells[:2]
+            print(f"| {kind} ({len(here)}) | {misses:.0%} | {name} | {' | '.join(cells)} |")
+
+
+def _which(line: dict[str, Any]) -> tuple[str, str, float, float]:
+    return line["run"], line["policy"], line["look"], line["misses"]
+
+
+def _course(line: dict[str, Any]) -> tuple[float, ...]:
+    """Return seconds and gestures until 95 % are right; minutes, gestures and mistakes at the end."""
+    track = [Moment(*each) for each in line["track"]]
+    at = next((each for each in track if each.right >= ENOUGH * line["free"]), None)
+    early = (np.nan, np.nan) if at is None else (at.seconds, at.gestures)
+    wrong = line["settled"] - line["right"]
+    return (
+        *early,
+        line["seconds"] / 60,
+        line["gestures"],
+        line["mistaken"],
+        wrong - line["mistaken"],
+        line["free"] - line["settled"],
+    )
+
+
 def _where(line: dict[str, Any]) -> tuple[str, float, float]:
     return line["run"], line["look"], line["misses"]
 
@@ -525,6 +592,9 @@ def _rate(line: dict[str, Any]) -> float:
 def main() -> None:
     if sys.argv[1:2] == ["table"]:
         table(Path(sys.argv[2]))
+        return
+    if sys.argv[1:2] == ["versus"]:
+        versus(Path(sys.argv[2]), Path(sys.argv[3]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("simulate", "merges", "likely", "label"))

@@ -3,7 +3,8 @@
     python benchmarks/vectors.py flowers.npz --methods kmeans sortal --runs RUNS
 
 A file has the features of labelled images, as `sortal features FOLDER --out FILE.npz` writes. The first half of the
-classes is old, half of their images labelled. Prints accuracy (All/Old/New), k and the seconds of the whole run.
+classes is old, half of their images labelled; with --images only so many are drawn. Prints accuracy (All/Old/New), k
+and the seconds of the whole run.
 """
 
 import argparse
@@ -11,14 +12,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sortal.discovery.pipeline import discover
 from sortal.images.vector_sets import read_features
 from sortal.system.progress import Runtime
 
 
-def measure(path: Path, method: str, seed: int, runs: Path, epochs: int | None, device: str) -> str:
+def measure(path: Path, method: str, seed: int, given: argparse.Namespace) -> str:
     """Sort the features of a file, and return a line about the result."""
-    whole = read_features(path)
+    whole, runs, epochs, device = read_features(path), given.runs, given.epochs, given.device
+    if given.images is not None:
+        drawn = np.random.default_rng(seed).permutation(len(whole))[: given.images]
+        whole = whole.select(np.isin(np.arange(len(whole)), drawn))
     images = whole.hide_labels(old=len(whole.classes) // 2, fraction=0.5, seed=seed)
     started = time.perf_counter()
     more: Any = {} if epochs is None or method == "kmeans" else {"epochs": epochs}
@@ -41,12 +47,13 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--images", type=int)
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     for path in given.files:
         for method in given.methods:
             for seed in given.seeds:
-                print(measure(path, method, seed, given.runs, given.epochs, given.device), flush=True)
+                print(measure(path, method, seed, given), flush=True)
 
 
 if __name__ == "__main__":

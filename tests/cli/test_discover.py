@@ -24,6 +24,8 @@ from sortal.discovery.forecast import RunForecast
 from sortal.images.decoding import Quarantined
 from sortal.learning import token_cache
 from sortal.metrics import Accuracy
+from sortal.reviews.actions import Bin
+from sortal.reviews.history import Review
 from sortal.reviews.loading import load_run
 from sortal.runs.facts import KChoice
 from sortal.runs.run import Category, Run
@@ -256,6 +258,10 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     assert first == "8 images: 0 labelled, 0 known, 5 new, 0 unsure, 3 other."
     assert lines[2].split() == ["Category", "Kind", "Images", "Labelled", "Unsure", "Other", "Cohesion"]
     assert [row[-2] for row in table_of(lines)] == ["0", "3"]
+    review = Review(by_hand())
+    review.take(Bin(images=by_hand().assignments.contents[7:]))
+    first, *_ = shown(review.run(), capsys)
+    assert first.endswith(" unsure, 1 in the bin.")
     finer = replace(found.facts.settings, granularity="finer", method="uno")
     found = replace(found, facts=replace(found.facts, settings=finer), k=replace(found.k, k=4, usual=2))
     lines = shown(found, capsys)

@@ -87,7 +87,7 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     gathered, fitted = spy(monkeypatch, results, "gather"), spy(monkeypatch, shared_kmeans, "fit")
     found = sort(copied_run.images, copied_run.out, k="auto")
     labelled = np.array([label is not None for label in found.assignments.labels])
-    held = gathered[0][5]
+    held = gathered[0][6]
     assert held.sum() == HELD == found.confidence.held_out
     assert not trained[0][1].validation.any()
     (_, counting, *_), *others = trained
@@ -101,7 +101,7 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     found = sort(copied_run.images, copied_run.out, held_out=0)
     assert not found.confidence.calibrated
     assert any(note.startswith("Confidence rests on distances alone") for note in found.facts.notes)
-    assert not gathered[1][5].any()
+    assert not gathered[1][6].any()
     assert (trained[-1][1].labels >= 0).sum() == 3 * LABELLED
 
 
@@ -199,8 +199,8 @@ def test_other_training_settings_train_again_and_earlier_models_are_reused(
     assert (out / "model.safetensors").read_bytes() == model
     found = sort(images, out, seed=1).facts
     assert len(steps) == 6
-    assert (gathered[-1][5] != gathered[0][5]).any()
-    assert gathered[-1][5].sum() == HELD
+    assert (gathered[-1][6] != gathered[0][6]).any()
+    assert gathered[-1][6].sum() == HELD
     assert found.hashes.model != first.hashes.model
     assert found.hashes.images == first.hashes.images
 

@@ -7,8 +7,8 @@ from sortal.images.review_states import SEEN_WORDS, SETTLED_WORDS, STATE_WORDS, 
 
 
 def test_states_are_numbered_and_named_as_in_every_file_so_far() -> None:
-    assert STATE_WORDS == ("no", "confirmed", "moved", "rejected", "accepted unseen")
-    assert [*map(int, ReviewState)] == [0, 1, 2, 3, 4]
+    assert STATE_WORDS == ("no", "confirmed", "moved", "rejected", "accepted unseen", "binned")
+    assert [*map(int, ReviewState)] == [0, 1, 2, 3, 4, 5]
     assert SEEN_WORDS == ("confirmed", "moved")
     assert SETTLED_WORDS == ("confirmed", "moved", "accepted unseen")
 

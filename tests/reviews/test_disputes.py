@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.decisions import RUN, some, states
 
-from sortal.reviews.actions import Action, Bin, Create, Move, PutBack, Redo, Reject, Undo
+from sortal.reviews.actions import Action, Bin, Create, Move, PutBack, Redo, Refit, Reject, Undo
 from sortal.reviews.disputes import questions_of
 from sortal.reviews.history import Review
+from sortal.reviews.joining import REFIT_AGAIN
+from sortal.reviews.journal import decide
 from sortal.reviews.people import signed
 from sortal.reviews.questions import Guide
 
@@ -39,12 +43,23 @@ def test_the_answer_to_a_dispute_settles_it_and_undoing_the_answer_asks_again() 
     decided(review, "cleo", Redo())
     assert not disputed(review)
     assert decided(review, "ada", PutBack(images=(image,))), "the bin is a decision, too"
+    assert decided(review, "ada", Create(images=(image,), category=6, name="fern"))
+    assert disputed(review) == [((-1, -2), ("cleo", "ada"), "fern")]
+
+
+def test_a_refit_that_was_not_taken_over_asks_about_no_image() -> None:
+    (image,) = some(RUN, 4, 1)
+    review = Review(RUN)
+    decided(review, "ada", Move(images=(image,), category=0))
+    refit = Refit(images=(image,), to=(1,), names=(), categories=(1,), stability=(1.0,))
+    review.follow(replace(decide(refit, "bob"), disputed=REFIT_AGAIN))
+    assert not disputed(review)
 
 
 @pytest.mark.parametrize(
     ("wish", "asked"),
     [
-        (Create(images=some(RUN, 4, 1), category=6, name="fern"), ((0, -1), ("ada", "bob"), "fern")),
+        (Create(images=some(RUN, 4, 1), category=6, name="fern"), ((0, -2), ("ada", "bob"), "fern")),
         (Reject(images=some(RUN, 4, 1), category=0), ((0,), ("ada", "bob"), "")),
     ],
     ids=["create", "reject"],

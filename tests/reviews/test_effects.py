@@ -249,6 +249,25 @@ def test_a_category_grows_by_what_was_seen_and_unseen_and_loses_what_is_wrong() 
     assert found.to_pandas().reviewed.value_counts()["accepted unseen"] == 5
 
 
+def test_what_nobody_saw_of_a_category_that_is_accepted_is_accepted_unseen() -> None:
+    a = some(RUN, 4, 12)
+    review = Review(RUN)
+    review.take(Accept(images=a[:1]))
+    review.take(grow(4, unseen=a[1:4]))
+    review.take(Audit(right=a[1:2], wrong=()))
+    review.take(AcceptCategory(category=4, unseen=a[:3]))
+    assert states(review, a) == ["confirmed"] * 2 + ["accepted unseen"] + ["confirmed"] * 9, (
+        "a person saw the first two"
+    )
+    assert review.categories[4].tally.sampled == 1, "nothing new is unseen"
+    review = Review(RUN)
+    review.take(grow(4, unseen=a[1:4]))
+    review.take(Audit(right=a[1:2], wrong=()))
+    review.take(AcceptCategory(category=4, unseen=a[6:]))
+    assert states(review, a) == ["confirmed"] * 6 + ["accepted unseen"] * 6
+    assert not review.categories[4].tally.sampled, "the audit was of others"
+
+
 def test_a_category_that_fails_an_audit_is_open_again_and_no_other() -> None:
     a, b = some(RUN, 4, 12), some(RUN, 5, 12)
     review = Review(RUN)

@@ -44,8 +44,8 @@ def test_halves_of_a_class_are_alike_and_no_others(noise: float, seed: int) -> N
     alike = Likeness(x, 0).between(category, ids, centres_of(x, category, ids), TEMPERATURE)
     (first, pair), (second, _), *_ = likeliest(alike, ids)
     assert pair == {0, 5}
-    assert first > 0.5 > MERGE_LIKELY
-    assert second < 0.1
+    assert first > MERGE_LIKELY
+    assert second < 0.1 < MERGE_LIKELY
     np.testing.assert_allclose(alike, alike.T, rtol=1e-9)
     assert not alike.diagonal().any()
 
@@ -61,8 +61,8 @@ def test_a_sample_of_many_images_is_enough(monkeypatch: pytest.MonkeyPatch) -> N
         found.between(category, ids, centres_of(x, category, ids), TEMPERATURE), ids
     )
     assert pair == {0, 5}
-    assert first > 0.5 > MERGE_LIKELY
-    assert second < 0.1
+    assert first > MERGE_LIKELY
+    assert second < 0.1 < MERGE_LIKELY
 
 
 def test_categories_are_compared_whatever_their_ids_order_and_company() -> None:

@@ -116,6 +116,10 @@ def test_halves_of_a_class_are_to_be_merged_unless_they_are_kept_apart(confused:
         assert len(rows) == 8
     review.take(Keep(categories=question.categories))
     assert not asked(guide, review, "merge")
+    for named in (0, 4):
+        review = Review(run)
+        review.take(Rename(category=named, name="fern"))
+        assert asked(guide, review, "merge")[0].categories[0] == named, "which keeps its name"
     review = Review(run)
     review.take(Merge(categories=question.categories))
     assert not asked(guide, review, "merge")

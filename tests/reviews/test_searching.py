@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.reviews import saved_run
 
+from sortal.errors import InputError
 from sortal.images.columns import Columns
 from sortal.reviews.history import Review
 from sortal.reviews.searching import alike, find
@@ -59,3 +60,9 @@ def test_images_are_ordered_by_likeness() -> None:
     x = np.array([[0, 0], [3, 0], [1, 0], [0, 2], [1, 0]], dtype=np.float32)
     assert alike(x, 0).tolist() == [2, 4, 3, 1]
     assert alike(x, 2).tolist() == [4, 0, 1, 3]
+
+
+def test_a_search_has_few_words_however_often_each_is_written(review: Review) -> None:
+    assert found(review, "north " * 30) == [0, 3, 6, 9]
+    with pytest.raises(InputError, match="at most 10 words"):
+        find(review, " ".join(map(str, range(11))))

@@ -12,7 +12,9 @@ from support.reviews import saved_run, session_of
 
 from sortal.errors import NoSpaceError
 from sortal.reviews import journal
+from sortal.reviews.history import Review
 from sortal.reviews.session import Session, StaleError
+from sortal.runs.confidence import Ints
 from sortal.runs.run import DECISIONS
 
 pytestmark = pytest.mark.usefixtures("quickly")
@@ -110,3 +112,13 @@ def test_requests_that_make_no_sense_are_refused(session: Session, request_: dic
     with pytest.raises(ValueError, match=message):
         session.decide(0, request_)
     assert session.version == 0
+
+
+def test_others_may_decide_during_a_search(session: Session) -> None:
+    def search(review: Review) -> tuple[Ints, dict[str, Any]]:
+        assert not session._lock.locked()
+        session.decide(0, {"do": "rename", "category": 4, "name": "fern"})
+        return np.array([3, 1]), {"named": [each.id for each in review.categories.values() if each.name == "fern"]}
+
+    found = session.found(search, 0)
+    assert (found["rows"], found["version"], found["named"]) == ([3, 1], 1, []), "it searched what was there before"

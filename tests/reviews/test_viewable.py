@@ -139,7 +139,11 @@ def test_no_question_is_about_what_cannot_be_seen(run: Run) -> None:
         assert not gone & {row for part in client.get("/api/parts/3?parts=2")["parts"] for row in part}
         # Confirming a category as a whole confirms what can be seen of it.
         assert client.decide(0, do="accept category", category=2).json()["words"] == "Confirmed 1 image"
-        assert client.decide(1, do="accept category", category=3).json()["words"] == "Confirmed all of 'new 2'"
+        assert client.decide(1, do="undo").code == 200
+        assert client.decide(2, do="accept category", category=2, shown=[]).json()["words"].endswith("1 unseen")
+        assert client.decide(3, do="undo").code == 200
+        assert client.decide(4, do="accept category", category=2, shown=[2]).json()["words"] == "Confirmed 1 image"
+        assert client.decide(5, do="accept category", category=3).json()["words"] == "Confirmed all of 'new 2'"
     reviewed = load_run(run.folder).assignments.reviewed
     assert [row for row in range(40) if row % 4 == 2 and reviewed[row] == ReviewState.CONFIRMED] == [2]
 

@@ -16,6 +16,8 @@ from support.saved_runs import HALF, HOSTILE, a_run, hostile_run
 from sortal.errors import InputError
 from sortal.images.columns import Columns
 from sortal.images.image_set import image_set
+from sortal.reviews.actions import Bin
+from sortal.reviews.history import Review
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs import storage
 from sortal.runs.facts import ImageSource
@@ -96,6 +98,11 @@ def test_the_summary_of_a_run_is_json() -> None:
     assert short["status"] == found.counts()
     assert sum(short["status"].values()) == len(HOSTILE)
     assert [each["name"] for each in short["categories"]] == list(HOSTILE)
+    review = Review(found)
+    review.take(Bin(images=found.assignments.contents[:2]))
+    later = review.run().to_json()
+    assert (later["binned"], sum(later["status"].values())) == (2, len(HOSTILE) - 2)
+    assert ", 2 in the bin)" in repr(review.run())
     folders = [1] * len(HOSTILE)
     assert short["candidates"][0] == {"id": 1, "files": list(HOSTILE), "folders": folders, "nearest_id": 2}
     assert short["quarantine"] == [asdict(bad) for bad in found.quarantine]

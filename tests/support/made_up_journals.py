@@ -55,6 +55,7 @@ def random_line(run: Run, review: Review, random: Random) -> dict[str, Any]:
         "grow": {"category": one, "seen": images[:1], "unseen": images[1:3], "wrong": images[3:]},
         "audit": {"right": images[:1], "wrong": images[1:2]},
         "keep": {"categories": several},
+        "withdraw": {"wish": random.choice(KEYS)},
         "refit": {
             "images": images,
             "to": [random.choice((*ids, new)) for _ in images],

@@ -244,7 +244,7 @@ def _print_result(run: "Run") -> None:
     """Print what a run found: the number of categories, and each of them or the largest."""
     k = run.k
     a = run.assignments
-    print(printing.counted(len(a), run.counts(), a.moments, a.counted_once))
+    print(printing.counted(len(a), run.counts(), int(a.binned.sum()), a.moments, a.counted_once))
     new = sum(category.kind == "new" for category in run.categories)
     how = "estimated" if k.estimated else "given"
     likely = f", likely {k.interval[0]} to {k.interval[1]}" if k.interval and k.interval[0] < k.interval[1] else ""

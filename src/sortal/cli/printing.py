@@ -106,10 +106,16 @@ def print_unreadable(files: "Sequence[Quarantined]") -> None:
         print("  Use larger images with --max-pixels N.")
 
 
-def counted(images: int, statuses: "dict[str, int]", moments: int | None = None, unit: str = "moment") -> str:
-    """Return how many images there are, of how many moments if fewer, and how many of each status; other if any is."""
+def counted(
+    images: int, statuses: "dict[str, int]", binned: int = 0, moments: int | None = None, unit: str = "moment"
+) -> str:
+    """Return how many images there are, of how many moments if fewer, and how many of each status.
+
+    The status other and the bin are left out where no image has it or is in it.
+    """
     of = f", {plural(moments, unit)}" if moments is not None and moments < images else ""
-    parts = (f"{count:,} {status}" for status, count in statuses.items() if count or status != "other")
+    parts = [f"{count:,} {status}" for status, count in statuses.items() if count or status != "other"]
+    parts += [f"{binned:,} in the bin"] if binned else []
     return f"{plural(images, 'image')}{of}: {', '.join(parts)}."
 
 

@@ -148,7 +148,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     )
     if emptied := clusters.k.k - run.k.k:
         where = "are in categories that people made, and stay there"
-        stages.note(f"{emptied:,} of the {clusters.k.k:,} clusters found now would take images that {where}.")
+        stages.note(f"{emptied:,} of the {plural(clusters.k.k, 'cluster')} found now would take images that {where}.")
     if lost:
         stages.note(f"No category resembles {listing(lost)} of the earlier run, none of whose images was confirmed.")
     return SortingResult(run=stages.recorded_in(run), store=inputs.store, files=_files(job, backbone, learned.folders))

@@ -60,9 +60,10 @@ class Accept:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptCategory:
-    """Confirm that all images of a category, as it is then, belong there."""
+    """Confirm that all images of a category, as it is then, belong there; those that nobody saw are accepted unseen."""
 
     category: int
+    unseen: Contents = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +137,13 @@ class Redo:
     """Make the decision again that was taken back last."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Withdraw:
+    """Take back a decision of one's own that is disputed, so that nobody is asked about it."""
+
+    wish: str  # the key of the disputed line
+
+
 Change: TypeAlias = (
     Rename
     | Merge
@@ -152,7 +160,7 @@ Change: TypeAlias = (
     | Keep
     | Refit
 )
-Action: TypeAlias = Change | Undo | Redo
+Action: TypeAlias = Change | Undo | Redo | Withdraw
 ACTIONS: dict[str, type[Action]] = {
     "rename": Rename,
     "merge": Merge,
@@ -170,6 +178,7 @@ ACTIONS: dict[str, type[Action]] = {
     "refit": Refit,
     "undo": Undo,
     "redo": Redo,
+    "withdraw": Withdraw,
 }
 VERBS = {kind: verb for verb, kind in ACTIONS.items()}
 

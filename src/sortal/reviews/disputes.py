@@ -5,6 +5,8 @@ from sortal.reviews.history import Review
 from sortal.reviews.questions import ANSWER, BESIDE, LOOK, OFFERED, TEACHES, Guide, Question
 from sortal.runs.run import NOWHERE
 
+NOT_YET = NOWHERE - 1  # stands for a category that is wanted and does not exist
+
 
 def questions_of(review: Review, guide: Guide) -> list[Question]:
     """Ask about each image, beside the category that it is in and the one that is wanted."""
@@ -24,12 +26,12 @@ def questions_of(review: Review, guide: Guide) -> list[Question]:
 
 
 def _wanted(review: Review, action: Action) -> int | None:
-    """Return the category that a disputed decision wants; NOWHERE for the bin or a new one, None for any other."""
+    """Return the category that is wanted; NOWHERE for the bin, NOT_YET for a new one, None for any other."""
     match action:
         case Move(category=category) if category in review.categories:
             return category
         case Create(name=name) | Split(name=name):
-            return next((each.id for each in review.categories.values() if each.name == name), NOWHERE)
+            return next((each.id for each in review.categories.values() if each.name == name), NOT_YET)
         case Bin():
             return NOWHERE
         case _:

@@ -37,7 +37,7 @@ def outcome_of(state: State, change: Change) -> Outcome:
         case actions.Accept():
             return _accepted(state, _rows(state, change.images))
         case actions.AcceptCategory():
-            return _accepted(state, state.members(_category(state, change.category).id))
+            return _all_accepted(state, change)
         case actions.Reject():
             return _rejected(state, change)
         case actions.Bin():
@@ -167,6 +167,19 @@ def _accepted(state: State, rows: Ints) -> Outcome:
     if state.binned[rows].any():
         raise InputError("Images in the bin are in no category that could be confirmed. Move them into one.")
     return state.outcome(rows, reviewed=_confirmed(state, rows), rejected=state.rejected - _pairs(state, rows))
+
+
+def _all_accepted(state: State, change: actions.AcceptCategory) -> Outcome:
+    own = _category(state, change.category)
+    rows = state.members(own.id)
+    accepted = _accepted(state, rows)
+    unseen = np.isin(rows, state.rows_of(change.unseen)) & ~(state.settled & ~state.unseen)[rows]
+    grown = replace(own, tally=NO_TALLY) if (unseen & ~state.settled[rows]).any() else own
+    return replace(
+        accepted,
+        reviewed=np.where(unseen, ReviewState.UNSEEN, accepted.reviewed),
+        categories={**state.categories, own.id: grown},
+    )
 
 
 def _confirmed(state: State, rows: Ints) -> Ints:

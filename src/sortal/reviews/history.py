@@ -9,7 +9,7 @@ import numpy as np
 
 from sortal.errors import InputError
 from sortal.reviews import actions
-from sortal.reviews.actions import LONGEST_CATEGORY_NAME, Action, Change, Redo, Undo
+from sortal.reviews.actions import LONGEST_CATEGORY_NAME, Action, Change, Redo, Undo, Withdraw
 from sortal.reviews.effects import outcome_of
 from sortal.reviews.state import Outcome, ReviewedCategory, State
 from sortal.runs.confidence import Floats, Ints
@@ -81,6 +81,8 @@ class Review(State):
                 step = self._turn(self.undone, self.done, "redo")
                 self.undone_by.pop(step.key, None)  # keys that were made up may be the same
                 words = f"{words}: {lower(step.words)}"
+            case Withdraw(wish=wish):
+                words = f"{words}: {lower(self.words[self._withdraw(wish, by)])}"
             case _:
                 former = self.put(outcome_of(self, action))
                 self.done.append(Step(key=key, change=action, words=words, number=len(self.words), former=former))
@@ -96,6 +98,20 @@ class Review(State):
         target.append(replace(step, number=len(self.words), former=self.put(step.former)))
         return step
 
+    def _withdraw(self, key: str, by: str) -> int:
+        """Forget a disputed decision of this person; return its number."""
+        found = [number for number, line in self.disputed if (line.key, line.by) == (key, by)]
+        if not found:
+            raise InputError("There is no disputed decision of this person to withdraw.")
+        self.disputed = [each for each in self.disputed if each[0] != found[-1]]
+        return found[-1]
+
+    def wishes(self, by: str) -> list[tuple[int, Decision]]:
+        """Return the disputed lines of a person's last decision, by number, if nobody has changed anything since."""
+        last = self.done[-1].number if self.done else -1
+        own = [(number, line) for number, line in self.disputed if number > last and line.by == by]
+        return [each for each in own if origin_of(each[1].key) == origin_of(own[-1][1].key)]
+
     def decided_at(self) -> Ints:
         """Return the number (n,) of the last decision about each image that stands; −1 without one."""
         last = np.full(len(self.category), -1)
@@ -108,6 +124,8 @@ class Review(State):
         """Return the last decision about each content that contradicts one that stands, if nobody has settled that."""
         last, found = self.decided_at(), dict[str, Decision]()
         for number, line in self.disputed:
+            if isinstance(line.action, actions.Refit):  # which no person has decided image by image
+                continue
             for content in getattr(line.action, "images", ()):
                 rows = np.array(self._rows.get(content, []), dtype=np.int64)
                 if len(rows) and (last[rows] >= 0).any() and (last[rows] < number).all():
@@ -128,6 +146,11 @@ class Review(State):
     def confidence(self) -> Floats:
         """Return the confidence (n,) that the reviewed run would have if nobody had settled any image."""
         return super().confidence() if self.done else self.base.assignments.confidence
+
+
+def origin_of(key: str) -> str:
+    """Return the key of the decision that a line comes from: one may become several lines."""
+    return key.partition(".")[0]
 
 
 def lower(text: str) -> str:
@@ -161,8 +184,8 @@ def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
             return f"Moved {count(images)} to {name(category)}"
         case actions.Accept(images=images):
             return f"Confirmed {count(images)}"
-        case actions.AcceptCategory(category=category):
-            return f"Confirmed all of {name(category)}"
+        case actions.AcceptCategory(category=category, unseen=unseen):
+            return f"Confirmed all of {name(category)}{f', {len(unseen):,} of them unseen' if unseen else ''}"
         case actions.Reject(images=images, category=category):
             return f"Rejected {count(images)} from {name(category)}"
         case actions.Bin(images=images):
@@ -184,3 +207,5 @@ def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
             return "Undid"
         case Redo():
             return "Redid"
+        case Withdraw():
+            return "Withdrew"

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from sortal.errors import InputError
 from sortal.images.review_states import SEEN, SETTLED, ReviewState
 from sortal.reviews import actions
 from sortal.reviews.actions import Change, Contents, Create, Merge, Move, Split
-from sortal.reviews.history import Decision, Review, Step
+from sortal.reviews.history import Decision, Review, Step, origin_of
 from sortal.reviews.journal import append, read, replay
 from sortal.reviews.loading import locked_run
 from sortal.runs.confidence import Ints
@@ -50,7 +49,7 @@ def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision], other: 
     which changes nothing. InputError names the line of the file `other` that cannot be carried out.
     """
     joining = _Joining(replay(run, mine), replay(run, theirs, other), {line.key: line for line in theirs})
-    joining.take_over({_origin(line.key) for line in mine})
+    joining.take_over({origin_of(line.key) for line in mine})
     return joining.lines
 
 
@@ -59,8 +58,8 @@ class _Joining:
 
     def __init__(self, ours: Review, theirs: Review, their_lines: Mapping[str, Decision]) -> None:
         self.ours, self.theirs, self.their_lines, self.lines = ours, theirs, their_lines, list[Decision]()
-        known = {_origin(step.key) for step in theirs.done}
-        unknown = [step for step in ours.done if _origin(step.key) not in known]  # to them
+        known = {origin_of(step.key) for step in theirs.done}
+        unknown = [step for step in ours.done if origin_of(step.key) not in known]  # to them
         self.opinion = _last_steps(ours, unknown) >= 0  # (n,) images that I have decided on
         self.renamed = {step.change.category for step in unknown if isinstance(step.change, actions.Rename)}
         self.named = dict(_names_given(ours.done))
@@ -69,7 +68,7 @@ class _Joining:
         """Take over what they decided, but for the decisions with these keys, and note what they undid."""
         last = _last_steps(self.theirs, self.theirs.done)
         for number, step in enumerate(self.theirs.done):
-            if _origin(step.key) not in have:
+            if origin_of(step.key) not in have:
                 self._take_over(step, np.flatnonzero(last == number))
         for step in self.ours.done:
             undo = self.theirs.undone_by.get(step.key)
@@ -83,9 +82,8 @@ class _Joining:
                 self._rename(step, category, name)
             case Merge(categories=ids):
                 into = self._all_here(ids)
-                apart = any(other in self.ours.categories[one].apart for one, other in combinations(into, 2))
                 if len(into) > 1:
-                    self._add(step, Merge(categories=into), KEPT_APART if apart else "")
+                    self._add(step, Merge(categories=into), KEPT_APART if self.ours.kept_apart(into) else "")
             case actions.Keep(categories=ids):
                 if len(kept := self._all_here(ids)) == len(ids):
                     self._add(step, actions.Keep(categories=kept))
@@ -191,7 +189,7 @@ class _Joining:
 
     def _add(self, step: Step, change: Change, reason: str = "") -> bool:
         """Add a line, disputed for the given reason or if it is impossible here; tell whether it was carried out."""
-        number = sum(_origin(line.key) == _origin(step.key) for line in self.lines)
+        number = sum(origin_of(line.key) == origin_of(step.key) for line in self.lines)
         line = replace(self.their_lines[step.key], key=f"{step.key}.{number}" if number else step.key, action=change)
         if not reason:
             try:
@@ -201,11 +199,6 @@ class _Joining:
                 reason = str(error)
         self.lines.append(replace(line, disputed=reason))
         return not reason
-
-
-def _origin(key: str) -> str:
-    """Return the key of the decision that a line comes from: one may become several when it is joined."""
-    return key.partition(".")[0]
 
 
 def _names_given(steps: Sequence[Step]) -> list[tuple[str, int]]:

@@ -82,7 +82,7 @@ def audited(folder: Path) -> frozenset[str]:
         done, undone = list[Action](), list[Action]()
         for line, _ in _read_lines(path, None):
             match line.action:
-                case _ if line.disputed:
+                case action if line.disputed or isinstance(action, actions.Withdraw):
                     pass
                 case actions.Undo():
                     undone.append(done.pop())

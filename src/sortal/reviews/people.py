@@ -1,17 +1,39 @@
 """Several people in one review: their names, what each is asked, and decisions that contradict those of others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import TypeAlias
+from unicodedata import normalize
 
 import numpy as np
 
 from sortal.errors import InputError
 from sortal.images.review_states import SEEN, ReviewState
-from sortal.reviews.actions import Accept, Action, Bin, Create, Grow, Move, PutBack, Redo, Reject, Split, Undo
-from sortal.reviews.history import Decision, Review
+from sortal.reviews.actions import (
+    Accept,
+    Action,
+    Bin,
+    Contents,
+    Create,
+    Grow,
+    Keep,
+    Merge,
+    Move,
+    PutBack,
+    Redo,
+    Reject,
+    Rename,
+    Split,
+    Undo,
+    Withdraw,
+)
+from sortal.reviews.history import Decision, Review, origin_of
 from sortal.reviews.journal import decide
 from sortal.reviews.state import NO_ROWS
+from sortal.runs.categories import is_generated
+
+Wish: TypeAlias = Move | Create | Split | Bin | PutBack | Reject
 
 MOST_PEOPLE = 50
 LONGEST_PERSON = 60  # characters of a name
@@ -28,7 +50,7 @@ def check_people(names: Sequence[str]) -> tuple[str, ...]:
             raise InputError(
                 f"The name of a person must have 1 to {LONGEST_PERSON} printable characters, got {name!r}."
             )
-    if len({name.casefold() for name in found}) < len(found):
+    if len({normalize("NFKC", normalize("NFKC", name).casefold()) for name in found}) < len(found):
         raise InputError(f"People must have different names, got {', '.join(found)}.")
     if len(found) > MOST_PEOPLE:
         raise InputError(f"At most {MOST_PEOPLE} people can review together, got {len(found)}.")
@@ -37,36 +59,66 @@ def check_people(names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass
 class Asked:
-    """What each person is being asked, in the words of their pages, so that others are asked something else."""
+    """What each person is being asked on each page, in the words of the page, so that others are asked something else.
+
+    These words are the key of a question and, after a space, the categories that it is about.
+    """
 
     clock: Callable[[], float] = monotonic
-    _now: dict[str, tuple[float, str]] = field(default_factory=dict)  # by person: when they were last there, and what
+    _now: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)  # when they were there, and what
 
-    def taken(self, person: str, asked: str) -> list[str]:
-        """Note what a person is asked, and return what the others are."""
+    def taken(self, person: str, asked: str, page: str = "") -> list[str]:
+        """Note what a person is asked on a page, unless another is, and return what the others are.
+
+        So whoever is the first to note a question has it.
+        """
         now = self.clock()
-        self._now[person] = now, asked
-        return [each for who, (at, each) in self._now.items() if who != person and each and now - at < AWAY_AFTER]
+        self._now = {at: found for at, found in self._now.items() if now - found[0] < AWAY_AFTER}
+        others = [each for (who, _), (_, each) in self._now.items() if who != person and each]
+        self._now[person, page] = now, "" if any(_clash(asked, each) for each in others) else asked
+        return others
+
+    def alone(self, person: str) -> bool:
+        """Tell whether nobody else is there."""
+        now = self.clock()
+        return all(who == person or now - at >= AWAY_AFTER for (who, _), (at, _) in self._now.items())
+
+
+def _clash(one: str, other: str) -> bool:
+    """Tell whether what two pages ask is the same, or about the same category."""
+    (key, _, about), (theirs, _, categories) = one.partition(" "), other.partition(" ")
+    return key == theirs or bool({*about.split(",")} & {*categories.split(",")} - {""})
 
 
 def signed(review: Review, action: Action, by: str, *, settles: bool = False) -> list[Decision]:
     """Return the lines of one of several people: what contradicts a decision of another is disputed.
 
-    Such a line changes nothing, as where journals are joined. Whoever answers the question `settles` it.
+    Such a line changes nothing, as where journals are joined. Whoever answers the question `settles` it. Undoing the
+    decision withdraws it.
     """
+    if isinstance(action, Undo) and (disputed := review.wishes(by)):
+        key = origin_of(disputed[-1][1].key)
+        lines = [decide(Withdraw(wish=line.key), by) for _, line in disputed]
+        return [*lines, decide(action, by)] if review.done and review.done[-1].key == key else lines
     if isinstance(action, Undo | Redo):
         _check_own(review, action, by)
-    against = {} if settles else _against(review, action, by)
-    if not against:
+    if reason := _objection(review, action, by):
+        return [replace(decide(action, by), disputed=reason)]
+    wishes = [] if settles else _wishes(action)
+    contrary = [(wish, others) for wish in wishes if (others := _against(review, wish, by))]
+    if not contrary:
         return [decide(action, by)]
-    assert isinstance(action, Move | Create | Split | Bin | PutBack | Reject)
-    free = tuple(each for each in action.images if each not in against)
-    lines = [decide(replace(action, images=free), by)] if free else []
-    wish: Action = replace(action, images=tuple(against))
-    if free and isinstance(action, Create | Split):
-        wish = Move(images=tuple(against), category=action.category)
-    others = " and ".join(dict.fromkeys(against.values()))
-    return [*lines, replace(decide(wish, by), disputed=f"{others} decided otherwise, so it becomes a question.")]
+    assert isinstance(action, Wish | Grow)
+    free = _without(action, {content for _, others in contrary for content in others})
+    lines = [] if free is None else [decide(free, by)]
+    for wish, others in contrary:
+        kept: Action = replace(wish, images=tuple(others))
+        if free is not None and isinstance(wish, Create | Split):
+            kept = Move(images=tuple(others), category=wish.category)
+        who = " and ".join(dict.fromkeys(others.values()))
+        line = replace(decide(kept, by), disputed=f"{who} decided otherwise, so it becomes a question.")
+        lines.append(replace(line, key=f"{lines[0].key}.{len(lines)}") if lines else line)
+    return lines
 
 
 def independent(review: Review, version: int, action: Action) -> bool:
@@ -74,9 +126,9 @@ def independent(review: Review, version: int, action: Action) -> bool:
 
     It does if these are about other images, and leave the categories that it names as they were.
     """
-    missed = [step for step in review.done if step.number >= version]
+    missed, later = [step for step in review.done if step.number >= version], len(review.words) - version
     disputed = sum(number >= version for number, _ in review.disputed)
-    if not version >= 0 or len(missed) + disputed < len(review.words) - version:  # something was undone
+    if not 0 <= later <= len(review.words) or len(missed) + disputed < later:  # something was undone
         return False
     rows = np.concatenate([NO_ROWS, *(step.former.rows for step in missed)])
     named = {each for step in missed if not isinstance(step.change, IMAGE_CHANGES) for each in _ids(step.change)}
@@ -103,19 +155,77 @@ def _check_own(review: Review, action: Undo | Redo, by: str) -> None:
         )
 
 
-def _against(review: Review, action: Action, by: str) -> dict[str, str]:
-    """Return the contents of an action that others have decided on otherwise, after seeing them, and who did."""
-    if not isinstance(action, Move | Create | Split | Bin | PutBack | Reject):
-        return {}
+def _objection(review: Review, action: Action, by: str) -> str:
+    """Say which name, or which pair to be kept apart, an action contradicts that another person decided on."""
+    match action:
+        case Rename(category=category, name=name) if category in review.categories:
+            now, namer = review.categories[category].name, _namer(review, category)
+            agrees = now == name or is_generated(now) or namer in ("", by)
+            return "" if agrees else f"{namer} named it {now!r}."
+        case Merge(categories=ids) if review.kept_apart(ids):
+            parter = next((each for each in _parters(review, ids) if each not in ("", by)), "")
+            return f"{parter} keeps them apart." if parter else ""
+        case _:
+            return ""
+
+
+def _namer(review: Review, category: int) -> str:
+    """Return who named a category last; nothing if nobody did."""
+    naming = (Rename, Create, Split)
+    steps = [step for step in review.done if isinstance(step.change, naming) and step.change.category == category]
+    return review.makers[steps[-1].number] if steps else ""
+
+
+def _parters(review: Review, ids: Collection[int]) -> Iterator[str]:
+    """Yield who has said that some of these categories, or of those merged into them, are different."""
+    every = {*ids}
+    for step in reversed(review.done):
+        match step.change:
+            case Merge(categories=merged) if merged[0] in every:
+                every |= {*merged}
+            case Keep(categories=pair) if len(pair) > 1 and every.issuperset(pair):
+                yield review.makers[step.number]
+            case Split(category=new) if new in every and every.intersection(step.former.category.tolist()):
+                yield review.makers[step.number]
+
+
+def _wishes(action: Action) -> list[Wish]:
+    """Return what an action wants of images that another may have decided on, as if each part were asked for alone."""
+    match action:
+        case Grow(category=category, seen=seen, wrong=wrong):
+            return [Move(images=seen, category=category), Reject(images=wrong, category=category)]
+        case Move() | Create() | Split() | Bin() | PutBack() | Reject():
+            return [action]
+        case _:
+            return []
+
+
+def _without(action: Wish | Grow, contents: Collection[str]) -> Wish | Grow | None:
+    """Return an action without these contents; None if it is then about no image."""
+
+    def left(images: Contents) -> Contents:
+        return tuple(each for each in images if each not in contents)
+
+    if not isinstance(action, Grow):
+        return replace(action, images=left(action.images)) if left(action.images) else None
+    found = replace(action, seen=left(action.seen), wrong=left(action.wrong))
+    return found if (*found.seen, *found.unseen, *found.wrong) else None
+
+
+def _against(review: Review, wish: Wish, by: str) -> dict[str, str]:
+    """Return the contents of a wish that others have decided on otherwise, after seeing them, and who did."""
     last, decided = review.decided_at(), np.isin(review.reviewed, (*SEEN, ReviewState.BINNED))
     found: dict[str, str] = {}
-    for content in action.images:
+    for content in wish.images:
         rows = review.rows_of([content])
         rows = rows[decided[rows] & (last[rows] >= 0)]
-        if isinstance(action, Move):
-            rows = rows[review.category[rows] != action.category]
-        elif isinstance(action, Bin):
-            rows = rows[~review.binned[rows]]
+        match wish:
+            case Move(category=category):
+                rows = rows[review.category[rows] != category]
+            case Reject(category=category):
+                rows = rows[review.category[rows] == category]
+            case Bin():
+                rows = rows[~review.binned[rows]]
         makers = [review.makers[number] for number in last[rows].tolist()]
         if others := [maker for maker in makers if maker != by]:
             found[content] = others[0]

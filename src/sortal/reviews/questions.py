@@ -207,7 +207,8 @@ class Guide:
             middle = np.asarray(self.run.features[page], dtype=np.float64).mean(axis=0)
             nearest = ids[int(((centres - middle) ** 2).sum(axis=1).argmin())]
             beside = self.typical(review, nearest, len(settled))
-            shown = (page.tolist(), [row for row in beside if row not in {*group.tolist()}][:BESIDE])
+            own = {*group.tolist()}
+            shown = (page.tolist(), [row for row in beside if row not in own][:BESIDE])
             seconds = (len(page) + BESIDE) * LOOK + ANSWER + NAMING
             worth = (1 + TEACHES) * len(page) / seconds  # what comes later is sorted into the class
             asked = tuple(map(tuple, shown))
@@ -227,7 +228,8 @@ class Guide:
         saved = NAMING + (SHOWN_FIRST + PAGE_IMAGES) * LOOK + ANSWER  # seconds to grow another category
         for pair in map(tuple, pairs):
             first, second = sorted(
-                (review.categories[ids[at]] for at in pair), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
+                (review.categories[ids[at]] for at in pair),
+                key=lambda c: (c.kind != KNOWN, is_generated(c.name), -len(free[c.id]), c.id),
             )
             settled = not len(free[first.id]) and not len(free[second.id])
             said = second.id in first.apart or frozenset((first.id, second.id)) in told

@@ -8,6 +8,7 @@ from sortal.reviews.actions import Action, Grow, from_json
 from sortal.reviews.growing import Ranking
 from sortal.reviews.history import Review
 from sortal.reviews.questions import Guide
+from sortal.reviews.state import NO_ROWS
 
 
 def action_of(request: Mapping[str, Any], review: Review, guide: Guide, ranking_of: Callable[[int], Ranking]) -> Action:
@@ -28,6 +29,12 @@ def action_of(request: Mapping[str, Any], review: Review, guide: Guide, ranking_
         if rows != guide.sample(review) or {*wrong} - {*rows}:
             raise ValueError("rows must be the sample that was drawn")
         return from_json({"do": "audit", "right": right, "wrong": bad})
+    if verb == "accept category" and "shown" in found:
+        shown = {*_contents(review, _numbers(review, found.pop("shown")))}
+        category = found.get("category")
+        rows = review.members(category) if type(category) is int else NO_ROWS
+        open_ = rows[~review.settled[rows] | review.unseen[rows]].tolist()
+        found["unseen"] = [each for each in _contents(review, open_) if each not in shown]
     if "rows" in found:
         found["images"] = _contents(review, _numbers(review, found.pop("rows")))
     if verb in ("split", "create"):

@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.errors import InputError
 from sortal.reviews import filtering
 from sortal.reviews.history import Review
 from sortal.runs.confidence import Features, Ints
 
 LONGEST_SEARCH = 200  # characters
+MOST_WORDS_SOUGHT = 10  # of a search
 COMPARED_AT_ONCE = 2**14  # images that are compared at once
 
 
@@ -19,9 +21,19 @@ def find(review: Review, text: str) -> tuple[Ints, dict[str, Any]]:
     A word may be in the name of the file, of the category, or in any column; `site:north` and `weight:>5` are about one
     column, by the rules of filters. Where the words are written side by side comes first.
     """
-    a, words = review.base.assignments, text.casefold().split()
+    a, typed = review.base.assignments, text.casefold().split()
+    words = dict.fromkeys(typed)
+    if len(words) > MOST_WORDS_SOUGHT:
+        raise InputError(f"Search for at most {MOST_WORDS_SOUGHT} words.")
     names = {number: each.name.casefold() for number, each in review.categories.items()}
     columns = {column.name.casefold(): column for column in a.columns.each}
+    cells = (column.cells for column in a.columns.each)
+    texts = ["\n".join(each).casefold() for each in zip(a.files, *cells, strict=True)]
+
+    def written(words: str) -> NDArray[np.bool_]:
+        found = np.isin(review.category, [number for number, name in names.items() if words in name])
+        return found | np.fromiter((words in each for each in texts), dtype=bool, count=len(texts))
+
     mask = np.full(len(a), bool(words))
     plain = []
     for word in words:
@@ -30,19 +42,10 @@ def find(review: Review, text: str) -> tuple[Ints, dict[str, Any]]:
             mask &= filtering.matching(columns[name], fits)
         else:
             plain.append(word)
-            mask &= _written(review, word, names)
+            mask &= written(word)
     named = [number for number, name in names.items() if plain and all(word in name for word in plain)]
-    whole = _written(review, " ".join(words), names)
+    whole = written(" ".join(typed))
     return np.concatenate([np.flatnonzero(mask & whole), np.flatnonzero(mask & ~whole)]), {"named": named}
-
-
-def _written(review: Review, word: str, names: dict[int, str]) -> NDArray[np.bool_]:
-    """Return the mask (n,) of images about which a word is written."""
-    a = review.base.assignments
-    found = np.isin(review.category, [number for number, name in names.items() if word in name])
-    for texts in (a.files, *(column.cells for column in a.columns.each)):
-        found |= np.fromiter((word in each.casefold() for each in texts), dtype=bool, count=len(a))
-    return found
 
 
 def alike(x: Features, row: int) -> Ints:

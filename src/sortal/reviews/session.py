@@ -96,7 +96,10 @@ class Session:
             if version != self.version and not independent(review, version, action):
                 raise StaleError(review.words[max(0, version) :])
             action = only_viewable(action, review, self.originals)
-            settles &= {*getattr(action, "images", ())} <= {*review.disputes()}
+            if settles:  # not one's own dispute, as long as others can
+                disputes, alone = review.disputes(), self._asked.alone(by)
+                about = [disputes.get(each) for each in getattr(action, "images", ())]
+                settles = all(line is not None and (alone or line.by != by) for line in about)
             lines = signed(review, action, by, settles=settles) if by else [journal.decide(action)]
             try:
                 for line in lines:
@@ -109,10 +112,10 @@ class Session:
             self.lines += lines
             return {"version": self.version, "words": ". ".join(review.words[-len(lines) :]).rstrip(".")}
 
-    def asked(self, by: str, asked: str) -> dict[str, Any]:
-        """Note what one of several people is asked; return what the others are, and the version."""
+    def asked(self, by: str, asked: str, page: str) -> dict[str, Any]:
+        """Note what one of several people is asked on a page; return what the others are, and the version."""
         with self._lock:
-            return {"version": self.version, **({"taken": self._asked.taken(by, asked)} if self.people else {})}
+            return {"version": self.version, **({"taken": self._asked.taken(by, asked, page)} if self.people else {})}
 
     def check(self) -> None:
         """Raise InputError if the folder of the run has been replaced."""
@@ -132,6 +135,8 @@ class Session:
                 name: lower(steps[-1].words) if steps and by in ("", review.makers[steps[-1].number]) else None
                 for name, steps in (("undo", review.done), ("redo", review.undone))
             }
+            if by and (wishes := review.wishes(by)):
+                own["undo"] = lower(review.words[wishes[-1][0]])
             return {**self._current("overview", self.version, self._describe), **own, "person": by}
 
     def _describe(self) -> dict[str, Any]:
@@ -180,7 +185,7 @@ class Session:
     def queue(self, by: str = "") -> dict[str, Any]:
         """Return what to ask next; questions that settle the most images per second come first.
 
-        Whoever contradicts another is asked last about it.
+        Whoever contradicts another is asked about it only if nobody else is there.
         """
         with self._asking:  # one at a time, while others may look and decide
             with self._lock:
@@ -192,7 +197,9 @@ class Session:
                 return {"version": version, "items": [{**asdict(q), "worth": min(q.worth, 1e9)} for q in asked]}
 
             found = self._current("queue", version, ask)
-        return {**found, "items": sorted(found["items"], key=lambda item: bool(by) and by in item["by"][1:])}
+        with self._lock:
+            alone = self._asked.alone(by)
+        return {**found, "items": [each for each in found["items"] if alone or by not in each["by"][1:]]}
 
     def grow(self, number: int, answers: str) -> dict[str, Any] | None:
         """Return the next page of a category that is being grown, and what the answers so far would accept."""
@@ -315,7 +322,9 @@ class Session:
     def found(self, search: Callable[[Review], tuple[Ints, dict[str, Any]]], most: int) -> dict[str, Any]:
         """Describe the first of the images that a search finds, at most so many, and what else it says."""
         with self._lock:
-            rows, said = search(self._review)
+            review = self._review.copy()
+        rows, said = search(review)  # while others may look and decide
+        with self._lock:
             page = {**self._rows(rows[: max(most, MOST_FOUND)]), "total": len(rows), "limit": MOST_FOUND}
             return {"version": self.version, **page, **said}
 

@@ -1,6 +1,6 @@
 """A run under review: the category and the state of every image, and the reviewed run that follows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -116,6 +116,10 @@ class State:
     def contents_of(self, rows: Iterable[int]) -> list[str]:
         """Return the content of each row."""
         return [self.base.assignments.contents[row] for row in rows]
+
+    def kept_apart(self, ids: Collection[int]) -> bool:
+        """Tell whether people have said of any two of these categories that they are different."""
+        return any(self.categories[each].apart.intersection(ids) for each in ids if each in self.categories)
 
     def members(self, category: int) -> Ints:
         """Return the rows of a category."""

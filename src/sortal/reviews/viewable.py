@@ -43,7 +43,9 @@ def only_viewable(action: Action, review: Review, originals: Originals) -> Actio
     lost = {originals.contents[row] for row in rows}
     rest = tuple(each for each in contents if each not in lost)
     if isinstance(action, AcceptCategory) and rest:
-        return Accept(images=rest)
+        unseen = tuple(each for each in rest if each in {*action.unseen})
+        seen = tuple(each for each in rest if each not in {*unseen})
+        return Grow(category=action.category, seen=seen, unseen=unseen, wrong=()) if unseen else Accept(images=rest)
     raise LostError(originals.say(rows, [readable(each) for each in review.base.assignments.files]), rows)
 
 

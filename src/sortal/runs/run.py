@@ -254,8 +254,9 @@ class Run:
         return replace(self, assignments=a, categories=categories, features=np.asarray(self.features[rows]))
 
     def counts(self) -> dict[str, int]:
-        """Count the images of each status."""
-        return {status: int((self.assignments.status == status).sum()) for status in STATUSES}
+        """Count the images of each status, without those in the bin."""
+        a = self.assignments
+        return {status: int(((a.status == status) & ~a.binned).sum()) for status in STATUSES}
 
     def to_json(self) -> dict[str, Any]:
         """Summarise the result; the tables are in the folder."""
@@ -265,6 +266,7 @@ class Run:
             "images": len(self.assignments),
             "moments": self.assignments.moments,
             "status": self.counts(),
+            "binned": int(self.assignments.binned.sum()),
             "k": asdict(self.k),
             "metrics": None if self.metrics is None else asdict(self.metrics),
             "categories": [asdict(category) for category in self.categories],
@@ -281,6 +283,8 @@ class Run:
     def __repr__(self) -> str:
         new = sum(category.kind == NEW for category in self.categories)
         counts = ", ".join(f"{count:,} {status}" for status, count in self.counts().items())
+        if binned := int(self.assignments.binned.sum()):
+            counts += f", {binned:,} in the bin"
         return (
             f"<Run: {plural(len(self.assignments), 'image')} ({counts}) in "
             f"{plural(len(self.categories), 'category', 'categories')}, "

@@ -113,12 +113,33 @@ def test_a_candidate_becomes_a_class_that_predict_knows(run: Path, client: Clien
     assert "candidate" not in [each["kind"] for each in client.enter().get("/api/queue")["items"]], "one is left"
 
 
-def test_a_candidate_that_is_nothing_new_goes_to_a_category(client: Client, opened: Open) -> None:
+def test_a_candidate_that_is_nothing_new_stays_or_goes_to_a_category_or_the_bin(client: Client, opened: Open) -> None:
     page = opened(client)
     (item,) = [each for each in client.enter().get("/api/queue")["items"] if each["kind"] == "candidate"]
     page.get_by_role("link", name="look like something new").click()
     page.wait_for_selector(".answers")
-    press(page, "n")
+    rows = item["rows"][0]
+    press(page, "n")  # not one class
+    page.wait_for_function("() => !document.querySelector('h1')?.innerText.includes('something new')")
+    assert client.session.version == 0, "nothing follows from that"
+    page.goto(f"{client.origin}/#/")
+    page.get_by_role("link", name="look like something new").click()
+    page.wait_for_selector(".similar")
+    page.wait_for_selector(".answers")
+    answers = page.locator(".answers")
+    assert f"All {len(rows)} into the bin" in answers.inner_text()
+    for at in (0, 1):
+        page.locator(".grid").first.locator(".cell").nth(at).click()
+    assert "The 2 chosen into the bin" in answers.inner_text()
+    press(page, "x")
+    says(page, "Put 2 images into the bin")
+    page.goto(f"{client.origin}/#/")
+    page.get_by_role("link", name=f"{len(rows) - 2} images look like something new").click()
+    page.wait_for_selector(".similar")
+    page.wait_for_selector(".answers")
+    (item,) = [each for each in client.get("/api/queue")["items"] if each["kind"] == "candidate"]
+    press(page, "s")
     says(page, "Moved")
     review = client.session._review
-    assert {*review.category[item["rows"][0]].tolist()} == {*item["categories"]}
+    assert np.flatnonzero(review.binned).tolist() == sorted(rows[:2])
+    assert {*review.category[rows[2:]].tolist()} == {*item["categories"]}

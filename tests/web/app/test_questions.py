@@ -14,9 +14,10 @@ from support.browsing import Open, press, says
 from support.reviews import WORDS, Client, saved_run, serving, session_of
 from support.sample_run import doubted, with_others
 
+from sortal.discovery.reviewing.refitting import ANCHORS
 from sortal.images.review_states import ReviewState
 from sortal.reviews.loading import load_run, save_run
-from sortal.runs.run import Run
+from sortal.runs.run import NOWHERE, Run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -158,7 +159,8 @@ def test_a_refit_is_a_proposal_and_one_step(tmp_path: Path) -> None:
         client.get("/api/refit")
         assert client.decide(2, do="refit").code == 200
         found = load_run(run.folder)
-        assert (found.assignments.category_id == 3).sum() == 60
+        found_now = int((found.assignments.category_id == 3).sum())
+        assert 60 - ANCHORS <= found_now <= 60, "some may stand for the category that was named meanwhile"
         assert (found.assignments.reviewed == ReviewState.OPEN).sum() == 237, "it says nothing about single images"
         assert client.decide(3, do="undo").code == 200
         assert (load_run(run.folder).assignments.category_id == 3).sum() == 3
@@ -238,15 +240,23 @@ def test_every_question_is_answered_by_keys(tmp_path: Path, opened: Open) -> Non
     assert {*a.reviewed[free].tolist()} == {ReviewState.CONFIRMED, ReviewState.UNSEEN}
 
 
+LABEL_ANSWERS = (
+    ("n", "Moved 1 image to 'class 1'"),
+    ("y", "Confirmed 1 image"),
+    ("x", "Put 1 image into the bin"),
+    ("u", ""),
+)
+
+
 def test_a_wrong_label_is_corrected_by_one_key(tmp_path: Path, opened: Open) -> None:
     run = planted(tmp_path / "run")
-    rows = np.flatnonzero((run.assignments.status == "labelled") & (run.assignments.category_id == 0))[:4].tolist()
+    rows = np.flatnonzero((run.assignments.status == "labelled") & (run.assignments.category_id == 0))[:5].tolist()
     save_run(doubted(run, rows, suggested=1))
     run = load_run(run.folder, raw=True)
     with serving(session_of(run)) as client:
         page = opened(client)
         page.click("text=Check labels that look wrong")
-        for key, words in (("n", "Moved 1 image to 'class 1'"), ("y", "Confirmed 1 image"), ("u", "")):
+        for key, words in LABEL_ANSWERS:
             _asked(page, "Is this class 0 or class 1?")
             left = page.inner_text(".question .head p")
             assert len(page.query_selector_all(".two .grid")) == 2
@@ -257,11 +267,11 @@ def test_a_wrong_label_is_corrected_by_one_key(tmp_path: Path, opened: Open) -> 
                 page.wait_for_function("text => document.querySelector('.head p')?.innerText !== text", arg=left)
             else:
                 page.wait_for_function("path => document.querySelector('.one')?.dataset.path !== path", arg=path)
-        assert page.get_attribute(".question .one", "data-path") == f"/image/{rows[3]}"
+        assert page.get_attribute(".question .one", "data-path") == f"/image/{rows[4]}"
     a = load_run(run.folder).assignments
-    assert a.category_id[rows].tolist() == [1, 0, 0, 0]
-    assert a.reviewed[rows].tolist() == [ReviewState.MOVED, ReviewState.CONFIRMED, ReviewState.OPEN, ReviewState.OPEN]
-    assert a.labels_to_check.tolist() == rows[2:]
+    assert a.category_id[rows].tolist() == [1, 0, NOWHERE, 0, 0]
+    assert a.reviewed[rows[:2]].tolist() == [ReviewState.MOVED, ReviewState.CONFIRMED]
+    assert a.labels_to_check.tolist() == rows[3:]
 
 
 def _asked(page: Page, question: str) -> None:
@@ -294,8 +304,15 @@ def test_images_that_fit_nowhere_are_confirmed_or_put_into_the_bin(tmp_path: Pat
         press(page, "c")
         says(page, "Confirmed")
         _go_to_others(page)
+        assert "All 2 into the bin" in page.inner_text(".answers")
+        page.locator(".cell").nth(1).click()
+        assert "The 1 chosen into the bin" in page.inner_text(".answers")
         press(page, "x")
-        says(page, "Put 2 images into the bin")
+        says(page, "Put 1 image into the bin")
+        assert client.session._review.binned.nonzero()[0].tolist() == [first]
+        _go_to_others(page)
+        press(page, "x")
+        page.wait_for_function("() => !document.querySelector('h1')?.innerText.startsWith('Do any')")
     found = load_run(run.folder)
     assert np.flatnonzero(found.assignments.binned).tolist() == sorted([first, second])
     assert found.assignments.reviewed[third] == ReviewState.CONFIRMED

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from support.browsing import Open, press, says
 from support.reviews import Client, saved_run, serving, session_of
 
 from sortal.images.columns import Columns
+from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import session as sessions
 from sortal.reviews.loading import load_run, save_run
+from sortal.runs.confidence import Ints
+from sortal.web.app import routes
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 COUNTED = "text => document.querySelector('.chosen').textContent === text"
 
@@ -40,6 +48,60 @@ def test_a_search_has_pages_and_limits(client: Client, monkeypatch: pytest.Monke
     assert client.ask("GET", "/api/like/120").code == 404
 
 
+class Seeing:
+    """An advisor that has looked at all pictures."""
+
+    sees, words = True, ()
+
+    def __init__(self, store: PixelStore) -> None:
+        self.rows = np.flatnonzero(store.heights > 0)
+
+    def seen(self, text: str) -> Ints:
+        return self.rows
+
+
+def test_looking_ends_when_all_that_have_pixels_were_looked_at(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = replace(client.session.store, heights=np.where(np.arange(120) < 5, 0, client.session.store.heights))
+    monkeypatch.setattr(client.session, "store", store)
+    monkeypatch.setattr(client.session, "advisor", Seeing(store))
+    assert client.get("/api/seen?text=red")["looked"] == [115, 115]
+
+
+def test_show_more_ends_at_the_most_that_a_search_describes(
+    client: Client, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_FOUND", 30)
+    monkeypatch.setattr(routes, "MOST_SEARCHED", 50)
+    monkeypatch.setitem(routes.CONSTANTS, "most_searched", 50)
+    page = opened(client, "/search")
+    page.keyboard.type("photos")
+    page.wait_for_function(COUNTED, arg="30 of 120 images")
+    page.get_by_text("Show more").click()
+    page.wait_for_function(COUNTED, arg="50 of 120 images")
+    assert not page.get_by_text("Show more").is_visible()
+
+
+def test_a_search_that_was_left_asks_no_more(client: Client, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client.session, "advisor", Seeing(client.session.store))
+    page = opened(client)
+    page.evaluate("() => { const wait = setTimeout; setTimeout = (call, ms) => wait(call, ms === 1500 ? 0 : ms); }")
+    asked: list[Route] = []
+    body = {**client.get("/api/search?text=photos"), "looked": [1, 120]}
+    page.route("**/api/seen?*", lambda route: asked.append(route))
+    press(page, "/")
+    page.wait_for_selector(".search input:focus")
+    page.select_option(".search select", "seen")
+    with page.expect_request("**/api/seen?*"):
+        page.locator(".search input").fill("photos")
+    page.evaluate("location.hash = '#/'")
+    page.wait_for_selector(".tiles-of a")
+    with page.expect_response("**/api/seen?*"):
+        asked[0].fulfill(json=body)
+    for _ in range(3):
+        page.evaluate("async () => (await import('/static/review/state.js')).get('/api/bin')")
+    assert len(asked) == 1
+
+
 def test_what_is_found_is_decided_by_the_same_keys(client: Client, opened: Open) -> None:
     page = opened(client)
     press(page, "/")
@@ -65,3 +127,13 @@ def test_what_is_found_is_decided_by_the_same_keys(client: Client, opened: Open)
     page.locator(".cell").first.click()
     press(page, "c")
     says(page, "Confirmed 1 image")
+    page.locator(".cell").nth(1).click()
+    press(page, "x")
+    says(page, "Put 1 image into the bin")
+    page.locator(".cell").nth(1).click()
+    press(page, "s")
+    page.wait_for_selector("#names[open]")
+    assert page.inner_text("#names-title") == "Take 1 image out of the bin as"
+    page.keyboard.type("rescued")
+    press(page, "Enter")
+    says(page, "Put 1 image into the new category 'rescued'")

@@ -17,7 +17,7 @@ from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 PEOPLE = ("ada", "bob")
 
@@ -68,9 +68,16 @@ def test_what_contradicts_another_person_becomes_a_question_for_the_others_first
     assert told["words"].endswith("ada decided otherwise, so it becomes a question")
     kinds = {who.key: [each["kind"] for each in who.get("/api/queue")["items"]] for who in (ada, bob)}
     assert kinds[ada.key].count("disputed") == 1
-    assert kinds[bob.key][-1] == "disputed"
+    assert "disputed" not in kinds[bob.key], "as long as she is there"
+    assert bob.decide(3, do="bin", rows=rows[:1], settles=True).json()["words"].startswith("Disputed: ")
+    assert bob.decide(4, do="undo").code == 200
     assert load_run(run.folder).assignments.category_id[rows].tolist() == [0, -1]
-    assert ada.decide(3, do="bin", rows=rows[:1], settles=True).code == 200
+    assert bob.get("/api/overview")["undo"].startswith("disputed: put 1 image into the bin")
+    assert bob.decide(5, do="undo").json()["words"].endswith("Undid: put 1 image into the bin: in no category")
+    assert load_run(run.folder).assignments.category_id[rows].tolist() == [0, 4]
+    assert "disputed" not in [each["kind"] for each in ada.get("/api/queue")["items"]], "his wish is withdrawn"
+    assert bob.decide(7, do="bin", rows=rows[:1]).code == 200
+    assert ada.decide(8, do="bin", rows=rows[:1], settles=True).code == 200
     assert "disputed" not in [each["kind"] for each in ada.get("/api/queue")["items"]]
 
 
@@ -114,9 +121,18 @@ def test_two_people_are_asked_different_questions_and_settle_a_dispute(
     run: Run, client: Client, pages: tuple[Page, Page]
 ) -> None:
     ada, bob = pages
+    held: list[Route] = []
+    for page in pages:
+        page.route("**/api/queue*", lambda route: held.append(route))
+        page.goto(f"{client.origin}/#/next")
+    while len(held) < len(pages):
+        ada.wait_for_timeout(10)
+    answers = [route.fetch() for route in held]  # nobody is asked anything yet
+    for page, route, answer in zip(pages, held, answers, strict=True):
+        route.fulfill(response=answer)
+        page.unroute("**/api/queue*")
     titles = []
     for page in pages:
-        page.goto(f"{client.origin}/#/next")
         page.wait_for_selector(".answers button")
         titles.append(page.inner_text("h1"))
     assert titles[0] != titles[1]
@@ -137,3 +153,10 @@ def test_two_people_are_asked_different_questions_and_settle_a_dispute(
     press(ada, "n")
     says(ada, "into the bin")
     assert load_run(run.folder).assignments.binned.nonzero()[0].tolist() == [row]
+    again = replace(client).enter("bob")
+    again.decide(again.get("/api/version")["version"], do="put back", rows=[row])
+    ada.goto(f"{client.origin}/#/")
+    ada.click(".queue a:has-text('Settle a disagreement')")
+    ada.wait_for_selector(".answers button:has-text('Leave it')")
+    press(ada, "o")
+    ada.wait_for_url("**/#/bin")

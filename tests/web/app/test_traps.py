@@ -121,6 +121,26 @@ def test_drawing_boxes_in_a_question_adds_to_what_is_chosen(client: Client, open
     page.mouse.up()
     page.locator(".grid").nth(1).locator(".cell").nth(4).click()
     assert page.locator(".cell.chosen").count() == 3
+    press(page, "ArrowLeft", "ArrowLeft", "Shift+ArrowLeft")  # to the third, and of it and the second
+    assert page.locator(".cell.chosen").count() == 4
+
+
+def test_what_was_not_in_view_of_a_category_that_is_confirmed_is_accepted_unseen(client: Client, opened: Open) -> None:
+    page = opened(client, "/category/3")
+    page.wait_for_selector(".cell img")
+    press(page, "A")
+    page.wait_for_selector("#ask[open]")
+    assert "have not scrolled to count as accepted unseen" in page.inner_text("#ask")
+    press(page, "Enter")
+    says(page, "of them unseen")
+    reviewed = client.session._review.reviewed[client.get("/api/category/3?order=doubt")["rows"]]
+    confirmed, unseen = (int((reviewed == each).sum()) for each in (ReviewState.CONFIRMED, ReviewState.UNSEEN))
+    assert confirmed + unseen == len(reviewed) == 80
+    assert 10 <= confirmed <= 70
+    page.goto(f"{client.origin}/#/")
+    page.wait_for_function(
+        "text => document.body.innerText.includes(text)", arg=f"{unseen} images accepted unseen, not checked"
+    )
 
 
 # Undoing
@@ -199,6 +219,7 @@ def test_nothing_is_said_in_percent_of_sureness(client: Client, opened: Open) ->
 def test_an_empty_category_is_not_counted(client: Client, opened: Open) -> None:
     assert client.decide(client.session.version, do="move", rows=rows_of(client, 4), category=2).code == 200
     page = opened(client)
+    page.wait_for_selector('.tiles-of a[href="#/category/2"]')
     assert page.locator('.tiles-of a[href="#/category/4"]').count() == 0
     assert page.inner_text(".progress").endswith("of 4 categories")
 
@@ -247,6 +268,13 @@ def test_pages_open_while_questions_are_looked_for(
         page.wait_for_selector(".cell img")
         page.goto(f"{client.origin}/#/next")
         page.wait_for_function("() => document.querySelector('main').innerText.includes('Looking for')")
+        page.goto(f"{client.origin}/#/category/2")
+        page.wait_for_selector(".cell img")
     finally:
-        go_on.set()
+        with page.expect_response("**/api/queue*"):
+            go_on.set()
+    state = "import('/static/review/state.js')"
+    page.evaluate(f"async () => (await {state}).get('/api/queue')")
+    assert page.evaluate(f"async () => (await {state}).asked.now") == "", "a page that was left asks nothing"
+    page.goto(f"{client.origin}/#/next")
     page.wait_for_selector(".answers")

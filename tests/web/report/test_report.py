@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from support.sample_run import HOSTILE, QUICK, place, sample_run
+from support.sample_run import HOSTILE, QUICK, place, sample_run, with_others
 from support.stores import small_store
 
 from sortal.errors import Reason
@@ -19,7 +19,7 @@ from sortal.reviews.history import Review
 from sortal.runs import projection
 from sortal.runs.facts import ImageSource
 from sortal.runs.projection import Mapper
-from sortal.runs.run import STATUSES
+from sortal.runs.run import LABELLED, STATUSES
 from sortal.system import text
 from sortal.system.progress import Runtime
 from sortal.web.report import charts, report, summary
@@ -65,14 +65,21 @@ def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() ->
 
 
 def test_the_bin_is_on_no_card_and_not_on_the_map() -> None:
-    run = sample_run()
+    run = with_others(sample_run(), {12: 3.0})
     review = Review(run)
-    review.take(Bin(images=run.assignments.contents[:5]))
+    review.take(Bin(images=run.assignments.contents[7:12]))
     html = make_report(review.run(), small_store(72, 12), QUICK)
     data = data_of(html)
     assert sum(category["size"] for category in data["categories"]) == 67
     assert (len(data["map"]["x"]), min(data["images"]["category"])) == (67, 0)
-    assert b"binned" in html
+    page = " ".join(html.decode().split())
+    assert "<h1>67 images in 6 categories</h1>" in page
+    assert "5 more images are in the bin: they belong to no category" in page
+    assert "All 67 images are shown." in page
+    assert re.search(r"</i>in the bin</dt> <dd>5</dd>", page)
+    assert "1 image fits nowhere" in page, "the bin is not among what fits nowhere"
+    unlabelled = int((run.assignments.status[np.r_[:7, 12:72]] != LABELLED).sum())
+    assert f"Histogram of the confidence of {unlabelled} unlabelled images." in page
 
 
 def test_a_wish_for_other_categories_is_mentioned() -> None:
@@ -137,7 +144,7 @@ def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pyt
     shown = [data["images"]["category"][at] for at in data["map"]["image"]]
     assert (len(shown), set(shown)) == (100, {*range(30)})
 
-    monkeypatch.setattr(report, "LARGEST_REPORT", 250_000)
+    monkeypatch.setattr(report, "LARGEST_REPORT", 255_000)
     monkeypatch.setattr(report, "OTHER_ROOM", 8000)
     html = make_report(run, small_store(600, 56), few)
     assert len(html) <= report.LARGEST_REPORT

@@ -121,6 +121,7 @@ def test_a_run_is_described_and_its_report_shown(
 ) -> None:
     found = client.get("/api/run?at=photos-run")
     assert found["images"] == len(sorted_run.run.assignments) == sum(each["size"] for each in found["categories"])
+    assert (sum(found["status"].values()), found["binned"]) == (found["images"], 0)
     assert found["formats"].keys() == EXPORT_FORMATS.keys()
     shown: list[str] = []
     monkeypatch.setattr(webbrowser, "open", shown.append)

@@ -308,8 +308,20 @@ def test_a_category_says_what_is_left_to_do(call: Call) -> None:
     columns = {"confidence": [0.3, 0.5, 0.2], "other": [0, 0, 1]}
     words = [call("review/phrases", "sureness", columns, index, 0.5) for index in range(3)]
     assert words == ["unsure", "sure", "fits nowhere"]
+    assert words == [call("shared/text", "sureWord", *each) for each in ((True, False), (False, False), (False, True))]
     said = [call("review/phrases", "consequence", 14, wrong) for wrong in (0, 3, 14)]
     assert said == ["Confirm all 14", "Confirm 11, remove 3", "Remove all 14"]
+    said = [call("review/phrases", "intoBin", *counts) for counts in ((0,), (2,), (0, 9), (2, 9))]
+    assert said == [f"{what} into the bin" for what in ("The chosen", "The 2 chosen", "All 9", "The 2 chosen")]
+
+
+def test_a_finished_run_counts_the_bin_apart(call: Call) -> None:
+    status = {"labelled": 1200, "known": 5, "new": 0, "unsure": 0, "other": 1}
+    run = {"images": 1209, "categories": [{"kind": "known"}, {"kind": "new"}], "status": status, "unreadable": 0}
+    found = "1,209 images in 2 categories, 1 of them new: 1,200 labelled, 5 known, 1 other"
+    assert call("start/finished", "leadOf", {**run, "binned": 3}) == f"{found}, 3 in the bin."
+    lost = call("start/finished", "leadOf", {**run, "binned": 0, "unreadable": 1})
+    assert lost == f"{found}. 1 file could not be read."
 
 
 def test_images_of_a_group_are_stacked(call: Call) -> None:

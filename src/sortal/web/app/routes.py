@@ -48,6 +48,7 @@ CONSTANTS = {  # that pages need
     "answers": {"all": growing.ALL_RIGHT, "most": growing.MOSTLY_RIGHT, "bad": growing.TOO_MANY_WRONG},
     "part_counts": PART_COUNTS,
     "longest_name": LONGEST_CATEGORY_NAME,
+    "most_searched": MOST_SEARCHED,
 }
 
 Read = Callable[[Session, Request], Any]  # returns what becomes JSON, or None if there is no such thing
@@ -153,7 +154,8 @@ def _column(session: Session, number: str) -> ImageColumn:
 
 def _colours(session: Session, request: Request) -> Any:
     column = _column(session, str(request.path_params["number"]))
-    return filtering.coloured(column, np.array(session.map()["rows"], dtype=np.int64))
+    rows = session.map()["rows"]
+    return {"rows": rows, **filtering.coloured(column, np.array(rows, dtype=np.int64))}
 
 
 def _grow(session: Session, request: Request) -> Any:
@@ -182,10 +184,10 @@ def _images(session: Session, request: Request) -> Any:
 
 def _asked(session: Session, request: Request) -> Any:
     """Note what a page asks its person, and return what the others are asked."""
-    asked = request.query_params.get("asked", "")
-    if len(asked) > LONGEST_ASKED:
-        raise HTTPException(400, f"asked must have at most {LONGEST_ASKED} characters.")
-    return session.asked(request.state.person, asked)
+    asked, page = (request.query_params.get(name, "") for name in ("asked", "page"))
+    if len(asked) > LONGEST_ASKED or len(page) > LONGEST_ASKED:
+        raise HTTPException(400, f"asked and page must have at most {LONGEST_ASKED} characters.")
+    return session.asked(request.state.person, asked, page)
 
 
 def _near(session: Session, request: Request) -> Any:
@@ -225,7 +227,7 @@ def _seen(session: Session, request: Request) -> Any:
     if session.advisor is None or not session.advisor.sees:
         raise InputError("Finding what is seen needs an image-text model: sortal review --text-model.")
     rows = session.advisor.seen(_text(request))
-    looked = {"looked": [len(rows), len(session.run.assignments)]}
+    looked = {"looked": [len(rows), int((session.store.heights > 0).sum())]}  # of those that have pixels
     return session.found(lambda _: (rows, looked), _most(request))
 
 

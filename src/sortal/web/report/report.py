@@ -161,12 +161,13 @@ class _Page:
             "categories": summary.categories(run, cards, self.rows),
             "map": {"image": on_map, **summary.points(run, points, places)},
         }
-        scores, a, home = run.metrics, run.assignments, os.path.abspath(run.folder)
+        scores, a, home = run.metrics, run.assignments.select(~run.assignments.binned), os.path.abspath(run.folder)
         shown_path = partial(summary.shown_path, absolute_paths=absolute_paths)
         shared = [shared_text(each, run.facts, home) for each in run.facts.notes]
         found = (curves.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
         self.values = {
             "run": run,
+            "inside": a,  # without the bin
             "highlights": highlights,
             "number": {card.category.id: at for at, card in enumerate(cards)},
             "pictures": lambda rows: " ".join(str(place[row]) for row in rows),
@@ -178,7 +179,9 @@ class _Page:
             "k_curve": curves.k_curve(run.k),
             "curves": [chart for chart in found if chart],
             "confusion": summary.confusion(scores.confusion, run.categories) if scores else None,
-            "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below),
+            "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below)
+            if run.confidence.calibrated
+            else None,
             "groups": groups,
             "tables": summary.facts(run, absolute_paths),
             "points": len(points),

@@ -15,6 +15,7 @@ from typing import IO, Any, Literal, TypeAlias
 
 from sortal.errors import InputError
 from sortal.system.progress import WATCHED_BY_PROGRAM
+from sortal.system.text import plural
 
 ChildState: TypeAlias = Literal["running", "stopping", "done", "stopped", "failed"]
 INTERRUPTED_CODE = 130
@@ -201,7 +202,9 @@ class Children:
                 elif (each.kind, each.asked) == (kind, asked):
                     return each
             if len(running) >= MOST_RUNNING:
-                raise InputError(f"{len(running)} commands are running. Stop one of them first.")
+                raise InputError(
+                    f"{plural(len(running), 'command is', 'commands are')} running. Stop one of them first."
+                )
             ended = [each for each in self._all if not each.is_running]
             for each in ended[: max(len(self._all) - MOST_KEPT, 0)]:
                 self._all.remove(each)

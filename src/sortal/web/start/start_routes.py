@@ -165,6 +165,7 @@ def _run(home: Home, at: str) -> Any:
         "reviewed": (run.folder / DECISIONS).exists(),
         "images": len(run.assignments),
         "status": run.counts(),
+        "binned": int(run.assignments.binned.sum()),
         "k": run.k.k,
         "categories": [{name: getattr(each, name) for name in kept} for each in run.categories],
         "unreadable": len(run.quarantine),

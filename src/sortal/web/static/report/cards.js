@@ -38,7 +38,7 @@ function factsOf({ size, moments, labelled, unsure, other, cohesion, confidence 
     moments < size && [thousands(moments), moments === 1 ? data.unit : `${data.unit}s`, COUNTED_ONCE[data.unit]],
     labelled && [thousands(labelled), "labelled", ""],
     unsure && [thousands(unsure), "unsure", ""],
-    other && [thousands(other), "other", "Images that fit no category"],
+    other && [thousands(other), "fitting nowhere", "Unlike all images of this collection"],
     cohesion !== null && [percent(cohesion), "cohesion", COHESION],
     data.calibrated && confidence !== null && [percent(confidence), "confidence", CONFIDENCE],
   ];
@@ -85,7 +85,7 @@ function cardOf(category) {
     top,
     make("p", { className: "facts-line" }, ...factsOf(category)),
     ...thumbnailRow(all ? "All images, most typical first" : "Most typical", category.typical, category.members),
-    ...thumbnailRow("Least confident", category.doubtful),
+    ...thumbnailRow("Least sure", category.doubtful),
     cardBottom(category, all),
   );
   const article = make("article", { className: "panel", id: `category-${category.id}` }, card);

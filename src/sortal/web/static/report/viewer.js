@@ -34,13 +34,18 @@ function frame(image) {
 const mark = (status) => make("i", { className: `mark ${STATUSES[status]}`, ariaHidden: "true" });
 const lastPart = (file) => file.slice(file.lastIndexOf("/") + 1) || file;
 
+/** Say how surely an image was sorted: in percent if they mean something. */
+function sureness(image) {
+  const status = STATUSES[images.status[image]];
+  if (status === "labelled") return status;
+  return data.calibrated ? percent(images.confidence[image]) : sureWord(status === "unsure", status === "other");
+}
+
 /** List what is known about an image, as [name, value] pairs. */
 function describe(image) {
-  const pairs = [
-    ["Category", categories[images.category[image]].name],
-    ["Status", STATUSES[images.status[image]]],
-  ];
-  if (data.calibrated) pairs.push(["Confidence", percent(images.confidence[image])]);
+  const [status, sure] = [STATUSES[images.status[image]], sureness(image)];
+  const pairs = [["Category", categories[images.category[image]].name], ["Status", status]];
+  if (sure !== status) pairs.push([data.calibrated ? "Confidence" : "Sorted", sure]);
   const [next, truth] = [images.next[image], images.truth[image]];
   const suggested = categories[images.suggested[image]];
   if (suggested) pairs.push(["Label to check", `looks like ${suggested.name}`]);
@@ -78,7 +83,7 @@ function thumbnail(image, list, caption = lastPart(images.file[image])) {
       "span",
       { className: "line" },
       mark(status),
-      status === 0 || !data.calibrated ? STATUSES[status] : percent(images.confidence[image]),
+      sureness(image),
       wrong.has(image) && make("span", cross),
     ),
     stack,

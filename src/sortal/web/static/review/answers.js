@@ -29,6 +29,12 @@ export function relabel(body, keys) {
   });
 }
 
+/** Some keys, of which those named in `says` say what they do now. */
+export const saying = (keys, says) => keys.map((each) => (says[each.key] ? { ...each, now: says[each.key] } : each));
+
+/** The rows that are chosen in a grid; all of them if none is. */
+export const chosenOrAll = (grid) => (grid.chosen.size ? [...grid.chosen] : grid.data.rows);
+
 export function headline(title, ...small) {
   const heading = make("h1", { tabIndex: -1 }, ...title);
   return make("div", { className: "head" }, heading, make("p", { className: "soft" }, ...small));

@@ -2,10 +2,11 @@
 
 import { Grid } from "/static/review/grid.js";
 import { openImage } from "/static/review/image.js";
-import { bind, KEYS, labelOf } from "/static/review/keys.js";
+import { bind } from "/static/review/keys.js";
 import { askMove } from "/static/review/names.js";
-import { decide, get, toast } from "/static/review/state.js";
-import { button, make } from "/static/shared/dom.js";
+import { decide, get } from "/static/review/state.js";
+import { needsImages, toolbar, toolsOf } from "/static/review/toolbar.js";
+import { make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
 const MEANING = "They belong to no category: nobody is asked about them, and nothing is learned from them.";
@@ -19,22 +20,16 @@ export async function binPage(view) {
   };
   const open = (row) => openImage(row, grid.data.rows);
   const grid = new Grid(await get("/api/bin"), { named: true, changed: tell, open });
-  const withChosen = (action) => async () => {
-    const rows = [...grid.chosen];
-    if (!rows.length) return toast("Choose images first: click, drag, or use the arrow keys and space.");
+  const withChosen = (action) => needsImages(() => [...grid.chosen], async (rows) => {
     const decision = await action(rows);
     if (decision && (await decide(decision, grid.data.version))) grid.choose([]);
-  };
+  });
   const actions = {
     putBack: withChosen((rows) => ({ do: "put back", rows })),
     move: withChosen((rows) => askMove(`Move ${counted(rows.length, "image")} to`, rows)),
     chooseInView: () => grid.choose(grid.rowsInView()),
   };
-  const tools = Object.entries(BUTTONS).map(([name, text]) => {
-    const kbd = make("kbd", { textContent: labelOf(KEYS.bin[name][0]), ariaHidden: "true" });
-    return button(text, actions[name], {}, kbd);
-  });
-  const bar = make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, count, ...tools);
+  const bar = toolbar(count, ...toolsOf("bin", actions, BUTTONS));
   const head = make("div", { className: "head" }, make("h1", { textContent: "Bin" }));
   view.replaceChildren(
     make("section", {}, head, make("p", { className: "small", textContent: MEANING }), bar, grid.element),

@@ -1,29 +1,33 @@
 // Images that came later and look like something new: whether they are a class of their own.
 
-import { headline, relabel } from "/static/review/answers.js";
+import { chosenOrAll, headline, relabel, saying } from "/static/review/answers.js";
 import { chooseName } from "/static/review/dialogs.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { moving, shown } from "/static/review/names.js";
+import { intoBin } from "/static/review/phrases.js";
 import { categoryOf, decide, describe, toast } from "/static/review/state.js";
 import { make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
 /** Images that may be a new class, beside the category that is most similar to them. */
-export async function candidate(body, item, at) {
+export async function candidate(body, item, at, next, putOff) {
   const [rows, like] = item.rows;
   const [id] = item.categories;
   const [own, beside] = await Promise.all([describe(rows), describe(like)]);
   const kept = () => rows.filter((row) => !grid.chosen.has(row));
   const grid = new Grid(own, { word: "left out", changed: () => relabel(body, keys) });
   const similar = new Grid(beside, { fixed: true });
-  const more = item.images > rows.length ? ` These are the ${thousands(rows.length)} most typical.` : "";
+  const left = thousands(item.images - rows.length);
+  const more = item.images > rows.length
+    ? ` Answer for these ${thousands(rows.length)}, the most typical; the other ${left} stay where they are for now.`
+    : "";
   const heading = make("h2", {}, "The most similar category: ", shown(categoryOf(id)));
   body.replaceChildren(
     headline(
       [`${counted(item.images, "image")} look like something new`],
-      `They came later, and are unlike what is in the categories.${more} Are they one class? `,
-      "Choose those that are not of it; they stay where they are.",
+      "They came later, and are unlike what is in the categories. Are they one class? ",
+      `Choose those that are not of it; they stay where they are.${more}`,
     ),
     grid.element,
     make("section", { className: "similar" }, heading, similar.element),
@@ -36,13 +40,13 @@ export async function candidate(body, item, at) {
   };
   const name = (images) => chooseName(`Name the class of ${images}`, { required: true });
   const move = (images) => chooseName(`Move ${images} to`, { create: "" });
-  const bin = () => (kept().length ? decide({ do: "bin", rows: kept() }, at.version) : null);
-  const bound = bind("candidate", { yes: place(name), no: place(() => ({ id })), move: place(move), bin });
-  const says = {
+  const bin = () => decide({ do: "bin", rows: chosenOrAll(grid) }, at.version);
+  const actions = { yes: place(name), no: putOff, similar: place(() => ({ id })), move: place(move), bin };
+  const keys = saying(bind("candidate", actions), {
     y: () => `A new class of ${thousands(kept().length)}: name it`,
-    n: () => `No: these are ${categoryOf(id).name}`,
-  };
-  const keys = bound.map((each) => (says[each.key] ? { ...each, now: says[each.key] } : each));
+    s: () => `These ${thousands(kept().length)} are ${categoryOf(id).name}`,
+    x: () => intoBin(grid.chosen.size, rows.length),
+  });
   const close = () => [grid, similar].forEach((each) => each.close());
   return { keys, close };
 }

@@ -8,7 +8,7 @@ import { askMove, mergeInto, moving, rename, shown } from "/static/review/names.
 import { acceptedUnseen, leftToDo } from "/static/review/phrases.js";
 import { stacked, unstacked } from "/static/review/stacks.js";
 import { categoryOf, decide, get, goTo, state, toast } from "/static/review/state.js";
-import { folded } from "/static/review/toolbar.js";
+import { folded, needsImages, toolbar } from "/static/review/toolbar.js";
 import { button, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
@@ -16,6 +16,7 @@ const ORDERS = { doubt: "Least sure first", typical: "Most typical first" };
 const COLUMN_ORDERS = { up: "Column, ascending", down: "Column, descending" };
 const FITS = "text, >5 or 5..9";
 const STACKS = "Show images of a group as one, and decide on all of them";
+const UNSEEN = "Those that you have not scrolled to count as accepted unseen: you are asked about a sample of them.";
 const FIRST_TOOLS = 4; // the count and the tools that a narrow window shows
 const BUTTONS = {
   confirmPage: "Confirm page",
@@ -42,10 +43,7 @@ function actionsOf(id, grid, other) {
   const act = async (action) => {
     if (action && (await decide(action, grid.data.version))) grid.choose([]);
   };
-  const needsChoice = (action) => async () => {
-    if (grid.chosen.size) await action();
-    else toast("Choose images first: click, drag, or use the arrow keys and space.");
-  };
+  const needsChoice = (action) => needsImages(chosen, action);
   const follow = (to) => to !== null && to !== id && goTo(`category/${to}`);
   const chooseOther = (title) => chooseName(title, { without: [id], create: "" });
   return {
@@ -58,8 +56,10 @@ function actionsOf(id, grid, other) {
       if (rows.length) await decide({ do: "accept", rows }, grid.data.version);
     },
     confirmAll: async () => {
-      const text = `Confirm all ${counted(categoryOf(id).size, "image")} of ${name()}?`;
-      if (await ask(text, "Confirm", "Cancel")) await act({ do: "accept category", category: id });
+      const rows = unstacked(grid.data, [...grid.seen]);
+      const unseen = rows.length < categoryOf(id).size ? ` ${UNSEEN}` : "";
+      const text = `Confirm all ${counted(categoryOf(id).size, "image")} of ${name()}?${unseen}`;
+      if (await ask(text, "Confirm", "Cancel")) await act({ do: "accept category", category: id, shown: rows });
     },
     move: needsChoice(async () => {
       const title = `Move ${counted(chosen().length, "image")} to`;
@@ -86,9 +86,9 @@ function actionsOf(id, grid, other) {
 }
 
 /** The tools of a grid; beside another, only some actions have a key. */
-function toolbar(grid, actions, other, count, ...views) {
+function tools(grid, actions, other, count, ...views) {
   const names = Object.keys(BUTTONS).filter((name) => !other || name !== "beside");
-  const tools = names.map((name) => {
+  const buttons = names.map((name) => {
     const [key] = KEYS[other ? "pair" : "category"][name] ?? [];
     const kbd = key ? make("kbd", { textContent: labelOf(key), ariaHidden: "true" }) : null;
     const act = async () => {
@@ -98,9 +98,9 @@ function toolbar(grid, actions, other, count, ...views) {
     return button(BUTTONS[name], act, { className: name === "confirmPage" ? "primary" : "" }, kbd);
   });
   for (const view of views) view.classList.add("view");
-  const [first, rest] = [tools.slice(0, FIRST_TOOLS - 1), tools.slice(FIRST_TOOLS - 1)];
+  const [first, rest] = [buttons.slice(0, FIRST_TOOLS - 1), buttons.slice(FIRST_TOOLS - 1)];
   const elements = folded([count, ...first, ...views, ...rest], FIRST_TOOLS);
-  return make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, ...elements);
+  return toolbar(...elements);
 }
 
 /** The choice of a column and of what its cells must fit; calls `changed`. */
@@ -177,7 +177,7 @@ async function pane(id, other = null) {
     "section",
     {},
     make("div", { className: "head" }, title, facts),
-    toolbar(grid, actions, other, count, select, byColumn, together),
+    tools(grid, actions, other, count, select, byColumn, together),
     grid.element,
   );
   tell();

@@ -13,6 +13,11 @@ const BEYOND = 3; // lines above and below the view
 const COVERED = 170; // pixels at the top of the window that bars may cover
 const COARSE = 280; // pixels of a cell that a thumbnail is too coarse for
 
+/** The columns that a grid needs; without any images. */
+export const NO_IMAGES = Object.fromEntries(
+  ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"].map((name) => [name, []]),
+);
+
 /** What has been said of an image, in words; empty if nothing has. */
 export function reviewedWord({ reviewed, labelled }, index) {
   if (labelled[index]) return "labelled";
@@ -40,6 +45,7 @@ export class Grid {
     this.empty = make("p", { className: "state", textContent: "No images here.", hidden: true });
     this.element.append(this.empty);
     this.chosen = new Set(); // rows
+    this.seen = new Set(); // rows that have been in view
     this.cursor = 0;
     this.anchor = 0;
     this.side = SIZES[0];
@@ -51,7 +57,10 @@ export class Grid {
     });
     this.observer.observe(this.element);
     join(this);
-    this.scrolled = () => this.draw();
+    this.scrolled = () => {
+      this.draw();
+      this.look();
+    };
     addEventListener("scroll", this.scrolled, { passive: true });
     this.element.addEventListener("pointerdown", (event) => this.press(event));
     this.element.addEventListener("click", (event) => {
@@ -107,6 +116,7 @@ export class Grid {
       this.cells.clear();
     }
     this.layout();
+    this.look();
   }
 
   layout() {
@@ -139,6 +149,11 @@ export class Grid {
   rowsInView() {
     const [first, last] = this.inView();
     return this.data.rows.slice(first, last + 1);
+  }
+
+  /** Remember what has been in view. */
+  look() {
+    if (this.element.clientWidth) for (const row of this.rowsInView()) this.seen.add(row);
   }
 
   draw() {
@@ -289,7 +304,7 @@ export class Grid {
     const to = moved(this.cursor, event.key, this.shape);
     if (to !== null) {
       this.cursor = to;
-      if (event.shiftKey) this.chooseRange(to);
+      if (event.shiftKey) this.chooseRange(to, Boolean(this.word));
       else this.anchor = to;
       this.scrollTo(to);
       this.draw();

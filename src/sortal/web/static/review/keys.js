@@ -102,7 +102,10 @@ export const KEYS = {
     beside: ["p", "look at both"],
   },
   split: { yes: ["y", "two classes: split"], no: ["n", "one class: never ask again"], parts: ["p", "other parts"] },
-  audit: { yes: ["y", "all but the chosen are right"] },
+  audit: {
+    yes: ["y", "all but the chosen are right"],
+    bin: ["x", "the same, and the chosen belong to no category: into the bin"],
+  },
   page: {
     yes: ["y", "confirm all but the chosen"],
     no: ["n", "none of them"],
@@ -110,21 +113,23 @@ export const KEYS = {
     rename: ["r", "name it"],
   },
   other: {
-    nowhere: ["x", "none fits: all but the chosen into the bin"],
+    bin: ["x", "the chosen, or all if none is: into the bin"],
     confirm: ["c", "confirm the chosen where they are"],
     move: ["m", "move the chosen"],
   },
   candidate: {
     yes: ["y", "a new class: name it"],
-    no: ["n", "no: of the similar category"],
-    move: ["m", "of another category"],
-    bin: ["x", "of none: into the bin"],
+    no: ["n", "not one class: they stay where they are"],
+    similar: ["s", "all but the chosen: of the similar category"],
+    move: ["m", "all but the chosen: of another category"],
+    bin: ["x", "the chosen, or all if none is: into the bin"],
   },
   single: { move: ["m", "another"], bin: ["x", "none: into the bin"] },
   label: {
     yes: ["y", "keep the label"],
     no: ["n", "wrong: move it to the other class"],
     move: ["m", "neither: move it elsewhere"],
+    bin: ["x", "neither: into the bin"],
   },
   disputed: {
     yes: ["y", "leave it where it is"],

@@ -1,19 +1,18 @@
 // The map, and beside it the images inside the lasso.
 
-import { Grid, reviewedWord } from "/static/review/grid.js";
+import { Grid, NO_IMAGES, reviewedWord } from "/static/review/grid.js";
 import { openImage } from "/static/review/image.js";
 import { bind } from "/static/review/keys.js";
 import { mixedActions, mixedTools } from "/static/review/mixed.js";
 import { sureness } from "/static/review/phrases.js";
 import { thumb } from "/static/review/pictures.js";
 import { categoryOf, get, state } from "/static/review/state.js";
-import { folded } from "/static/review/toolbar.js";
+import { folded, toolbar } from "/static/review/toolbar.js";
 import { button, categoryColour, isolated, make, styleColour } from "/static/shared/dom.js";
 import { middle } from "/static/shared/geometry.js";
 import { PointMap } from "/static/shared/point_map.js";
 import { counted, thousands } from "/static/shared/text.js";
 
-const COLUMNS = ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"];
 const LABEL =
   "Map of the images. Drag draws a lasso; with Alt, or the middle button, it pans. " +
   "Plus and minus zoom, arrow keys pan, 0 resets.";
@@ -40,7 +39,7 @@ function statusOf(data, at) {
 
 /** The columns of some points as those of a grid. */
 function columnsOf(data, points) {
-  const columns = COLUMNS.map((name) => [name, points.map((point) => data[name][point])]);
+  const columns = Object.keys(NO_IMAGES).map((name) => [name, points.map((point) => data[name][point])]);
   return { ...Object.fromEntries(columns), version: data.version };
 }
 
@@ -121,17 +120,24 @@ export async function mapPage(view) {
     map.redraw();
   }
 
+  /** Ask for the column that decides the colours; its values are by row, as other points leave the map and return. */
+  const loadColumn = async () => {
+    const wanted = select.value;
+    const found = wanted in COLOURS ? null : await get(`/api/colours/${wanted}`);
+    if (wanted !== select.value) return; // another was chosen meanwhile
+    column = found && { ...found, values: new Map(found.rows.map((row, at) => [row, found.values[at]])) };
+  };
   const recolour = async () => {
-    column = select.value in COLOURS ? null : await get(`/api/colours/${select.value}`);
+    await loadColumn();
     lit = null;
     map.light(null);
     explain();
   };
-  const nothing = Object.fromEntries([...COLUMNS, "x", "y"].map((name) => [name, []]));
-  const grid = new Grid(nothing, { open: (row) => openImage(row, grid.data.rows) });
+  const grid = new Grid(NO_IMAGES, { open: (row) => openImage(row, grid.data.rows) });
+  grid.empty.remove(); // nothing is missing before anything is chosen
   const map = new PointMap(canvas, tip, {
-    data: nothing,
-    valueOf: (point) => (column ? column.values[point] ?? -1 : colouring()[0](map.data, point)),
+    data: { ...NO_IMAGES, x: [], y: [] },
+    valueOf: (point) => (column ? column.values.get(map.data.rows[point]) ?? -1 : colouring()[0](map.data, point)),
     colourOf: (value) => (column ? columnColour(value, column.scale) : colouring()[1](value)),
     describe: (point) => tooltip(map.data, point),
     clickOn: (point) => () => openImage(map.data.rows[point], map.data.rows),
@@ -143,7 +149,7 @@ export async function mapPage(view) {
     grid.show(columnsOf(map.data, points));
     const inside = new Set(points);
     map.light(points.length ? (point) => inside.has(point) : null);
-    const [shown, all] = [map.count, state.images];
+    const [shown, all] = [map.count, state.images - state.binned];
     const sample = shown && shown < all ? ` A sample of ${thousands(shown)} of ${thousands(all)} is shown.` : "";
     const hint = `Draw around images to choose them.${sample}`;
     count.textContent = points.length ? `${counted(points.length, "image")} in the lasso` : hint;
@@ -151,18 +157,18 @@ export async function mapPage(view) {
 
   const inLasso = () => (grid.chosen.size ? [...grid.chosen] : grid.data.rows.filter((row) => grid.canChoose(row)));
   const actions = mixedActions(grid, inLasso, "Draw around images first.");
-  const bar = { className: "sticky", role: "toolbar", ariaLabel: "Decisions" };
   const tools = folded([count, ...mixedTools(actions, "map")], 5);
   const zooms = [["+", 1.6, "Zoom in"], ["−", 1 / 1.6, "Zoom out"], ["⟲", 0, "Show everything"]];
   const zoom = zooms.map(([text, by, ariaLabel]) => button(text, () => map.zoom(by), { ariaLabel, title: ariaLabel }));
   const stage = make("div", { className: "stage" }, canvas, tip, make("div", { className: "zoom" }, ...zoom));
-  const beside = make("section", {}, make("div", bar, ...tools), select, legend, grid.element);
+  const beside = make("section", {}, toolbar(...tools), select, legend, grid.element);
   view.replaceChildren(make("div", { className: "with-map" }, stage, beside));
   list([]);
   canvas.focus({ preventScroll: true });
   const update = async () => {
     const before = new Set(grid.data.rows);
-    map.show(await get("/api/map"));
+    const [data] = await Promise.all([get("/api/map"), loadColumn()]);
+    map.show(data);
     explain();
     list(map.data.rows.flatMap((row, point) => (before.has(row) ? [point] : [])));
   };

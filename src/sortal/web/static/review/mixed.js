@@ -1,10 +1,9 @@
 // What can be done with images of several categories: those in the lasso of the map, and those that a search found.
 
 import { chooseName } from "/static/review/dialogs.js";
-import { KEYS } from "/static/review/keys.js";
 import { askMove } from "/static/review/names.js";
-import { categoryOf, decide, toast } from "/static/review/state.js";
-import { button, make } from "/static/shared/dom.js";
+import { categoryOf, decide } from "/static/review/state.js";
+import { needsImages, toolsOf } from "/static/review/toolbar.js";
 import { counted } from "/static/shared/text.js";
 
 const BUTTONS = { confirm: "Confirm", move: "Move", split: "Split off", bin: "No category" };
@@ -20,34 +19,27 @@ function largestGroup({ data, indexOf }, rows) {
   return [...groups].sort(([, a], [, b]) => b.length - a.length)[0];
 }
 
-/** Actions on the rows that `rowsOf()` returns; without any, `hint` says how to choose them. */
-export function mixedActions(grid, rowsOf, hint) {
+/** Actions on the rows that `rowsOf()` returns, by default the chosen; without any, `hint` says how to choose them. */
+export function mixedActions(grid, rowsOf = () => [...grid.chosen], hint = undefined) {
   const act = async (action) => {
     if (action && (await decide(action, grid.data.version))) grid.choose([]);
   };
-  const needsImages = (action) => async () => {
-    const rows = rowsOf();
-    if (rows.length) await action(rows);
-    else toast(hint);
-  };
+  const withImages = (action) => needsImages(rowsOf, action, hint);
   return {
-    confirm: needsImages((rows) => act({ do: "accept", rows })),
-    move: needsImages(async (rows) => act(await askMove(`Move ${counted(rows.length, "image")} to`, rows))),
-    split: needsImages(async (rows) => {
+    confirm: withImages((rows) => act({ do: "accept", rows })),
+    move: withImages(async (rows) => act(await askMove(`Move ${counted(rows.length, "image")} to`, rows))),
+    split: withImages(async (rows) => {
       const [own, wanted] = largestGroup(grid, rows);
-      const title = `Split ${counted(wanted.length, "image")} off ${categoryOf(own)?.name ?? "the bin"} as`;
+      const from = categoryOf(own)?.name; // none, if they are in the bin
+      const [images, does] = [counted(wanted.length, "image"), from ? "split" : "create"];
+      const title = from ? `Split ${images} off ${from} as` : `Take ${images} out of the bin as`;
       const to = await chooseName(title, { existing: false });
-      if (to) await act({ do: "split", rows: wanted, name: to.name });
+      if (to) await act({ do: does, rows: wanted, name: to.name });
     }),
-    bin: needsImages((rows) => act({ do: "bin", rows })),
+    bin: withImages((rows) => act({ do: "bin", rows })),
     chooseInView: () => grid.choose(grid.rowsInView()),
   };
 }
 
 /** A button for each of these actions, with its key on a page. */
-export function mixedTools(actions, page) {
-  return Object.entries(BUTTONS).map(([name, text]) => {
-    const kbd = make("kbd", { textContent: KEYS[page][name][0], ariaHidden: "true" });
-    return button(text, () => actions[name](), {}, kbd);
-  });
-}
+export const mixedTools = (actions, page) => toolsOf(page, actions, BUTTONS);

@@ -1,6 +1,6 @@
 // Sentences about a run under review.
 
-import { counted, percent, thousands } from "/static/shared/text.js";
+import { counted, percent, sureWord, thousands } from "/static/shared/text.js";
 
 /** Say how good what was accepted unseen is, as far as audits tell. */
 export function acceptedUnseen({ images, sampled, low, high }) {
@@ -25,11 +25,9 @@ export function lostFiles({ changed, missing, unreadable, files }) {
   ].join(" ");
 }
 
-/** Say how surely an image of these columns was sorted: by a word, as confidence may be no probability. */
-export function sureness({ confidence, other }, index, unsureBelow) {
-  if (other[index]) return "fits nowhere";
-  return confidence[index] < unsureBelow ? "unsure" : "sure";
-}
+/** Say how surely an image of these columns was sorted. */
+export const sureness = ({ confidence, other }, index, unsureBelow) =>
+  sureWord(confidence[index] < unsureBelow, other[index]);
 
 /** Say what is left to do in a category. */
 export function leftToDo({ size, settled, unsure, other }) {
@@ -44,6 +42,12 @@ export function categoryFacts(category) {
   const { size, lost } = category;
   const facts = [counted(size, "image"), leftToDo(category), lost && `${thousands(lost)} not what was sorted`];
   return facts.filter(Boolean).join(" · ");
+}
+
+/** Say what goes into the bin: so many that are chosen; if none is, all of so many, where that is offered. */
+export function intoBin(chosen, all = 0) {
+  if (!chosen) return all ? `All ${thousands(all)} into the bin` : "The chosen into the bin";
+  return `The ${thousands(chosen)} chosen into the bin`;
 }
 
 /** Say what it means to confirm so many images but those that are wrong. */

@@ -1,19 +1,20 @@
 // One question after another, each on one screen and answered by one key.
 
-import { headline, offer, relabel } from "/static/review/answers.js";
+import { chosenOrAll, headline, offer, relabel, saying } from "/static/review/answers.js";
 import { candidate } from "/static/review/candidates.js";
 import { disputed } from "/static/review/disputes.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
-import { consequence, sureness } from "/static/review/phrases.js";
+import { consequence, intoBin, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
-import { asking, Growth, nextQuestion, questionKey } from "/static/review/queue.js";
+import { asking, Growth, isTaken, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
 import { stacked, unstacked } from "/static/review/stacks.js";
 import {
   asked as told, categoryOf, decide, describe, get, getAsking, goTo, state, toast,
 } from "/static/review/state.js";
+import { needsImages } from "/static/review/toolbar.js";
 import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
@@ -55,10 +56,21 @@ export async function questions(view, start = 0) {
   // What the screen is about; nothing is drawn while it is held.
   const at = { version: -1, done: state.done, held: false };
   const close = () => {
+    updates++; // what is under way comes too late
     told.now = "";
     screen.close();
   };
   const made = { title: "Next question", keys: [], update, close };
+
+  /** Choose a question, which nobody else is asked if there is such: who is the first to tell the server has it. */
+  async function choose(own, items, given) {
+    const item = nextQuestion(items, given);
+    if (own !== updates) return null;
+    told.now = asking(item);
+    if (!state.person || !item || questionKey(item) === asked || isTaken(item, given.taken)) return item;
+    const { taken } = await getAsking("/api/version");
+    return isTaken(item, taken) ? choose(own, items, { ...given, taken }) : item;
+  }
 
   async function update() {
     const isDecided = state.done !== at.done && state.undone === null; // and not undone
@@ -68,19 +80,20 @@ export async function questions(view, start = 0) {
     const { items, version, taken } = await getAsking("/api/queue");
     if (own !== updates || at.held) return; // a later one is under way
     const undone = answered.get(state.undone);
-    const item = nextQuestion(items, { later, undone, asked, start, last, taken });
-    told.now = asking(item);
+    const item = await choose(own, items, { later, undone, asked, start, last, taken });
+    if (own !== updates || at.held) return;
     [at.version, at.done] = [version, state.done];
     if (item && questionKey(item) === asked) return;
     start = 0;
     screen.close();
     [screen, asked, made.keys] = [{ keys: [], close() {} }, null, []];
     if (!item) return showEnd(items.length);
-    if (state.person) getAsking("/api/version").catch(() => {}); // so that nobody else is asked the same
-    const drawn = await SCREENS[item.kind](body, item, at, next);
+    const drawn = await SCREENS[item.kind](body, item, at, next, () => putOff(item));
     if (own !== updates) return drawn.close();
     [screen, asked, last] = [drawn, questionKey(item), item.kind];
-    const open = item.categories.length === 1 ? () => goTo(`category/${item.categories[0]}`) : undefined;
+    const [only] = item.categories;
+    const place = categoryOf(only) ? `category/${only}` : "bin";
+    const open = item.categories.length === 1 ? () => goTo(place) : undefined;
     const others = bind("question", { later: () => putOff(item), open }).filter(({ action }) => action);
     made.keys = [...screen.keys, ...others];
     offer(body, made.keys, CONFIRMING.includes(item.kind));
@@ -127,17 +140,15 @@ const chosenIn = (grids) => grids.flatMap((grid) => unstacked(grid.data, [...gri
 const closeAll = (grids) => () => grids.forEach((grid) => grid.close());
 
 /** Put the chosen into the bin; the question is asked again without them. */
-async function binChosen(grids, at) {
-  const rows = chosenIn(grids);
-  if (!rows.length) return toast("Choose images first: click, drag, or use the arrow keys and space.");
-  await decide({ do: "bin", rows }, at.version);
-}
+const binChosen = (grids, at) =>
+  needsImages(() => chosenIn(grids()), (rows) => decide({ do: "bin", rows }, at.version));
 
-/** Let the key for yes say what it does to so many images, of which those chosen in the grids are wrong. */
-function telling(keys, images, grids) {
-  const now = () => consequence(images(), chosenIn(grids()).length);
-  return keys.map((each) => (each.key === "y" ? { ...each, now } : each));
-}
+/** Let the keys for yes and the bin say what they do to so many images, of which some are chosen in the grids. */
+const telling = (keys, images, grids) =>
+  saying(keys, {
+    y: () => consequence(images(), chosenIn(grids()).length),
+    x: () => intoBin(chosenIn(grids()).length),
+  });
 
 /** Confirm a category: pages from the surest to the least sure, each answered by yes, mostly or no. */
 async function grow(body, item, at, next) {
@@ -207,7 +218,7 @@ async function grow(body, item, at, next) {
     most: answer(state.answers.most),
     bad: answer(state.answers.bad),
     take: once(finish),
-    bin: once(() => binChosen(grids, at)),
+    bin: once(binChosen(() => grids, at)),
     rename: () => rename(id),
     back: once(back),
   });
@@ -279,8 +290,15 @@ async function audit(body, item, at) {
     ),
     ...ids.flatMap((id, group) => [make("h2", {}, shown(categoryOf(id))), grids[group].element]),
   );
-  const checked = bind("audit", { yes: () => decide({ do: "audit", rows, wrong: chosenIn(grids) }, at.version) });
-  const keys = telling(checked, () => rows.length, () => grids);
+  const yes = () => decide({ do: "audit", rows, wrong: chosenIn(grids) }, at.version);
+  // They were wrong where they were accepted, too, so they count in the audit.
+  const bin = async (junk) => (await yes()) && decide({ do: "bin", rows: junk });
+  const checked = bind("audit", { yes, bin: needsImages(() => chosenIn(grids), bin) });
+  const binned = () => {
+    const count = chosenIn(grids).length;
+    return count ? `Confirm ${thousands(rows.length - count)}, ${thousands(count)} into the bin` : intoBin(0);
+  };
+  const keys = saying(telling(checked, () => rows.length, () => grids), { x: binned });
   return { keys, close: closeAll(grids) };
 }
 
@@ -296,7 +314,7 @@ async function page(body, item, at) {
   const seen = bind("page", {
     yes: () => answer(chosenIn(grids)),
     no: () => answer(rows),
-    bin: () => binChosen(grids, at),
+    bin: binChosen(() => grids, at),
     rename: () => rename(id),
   });
   const keys = telling(seen, () => rows.length, () => grids);
@@ -326,6 +344,7 @@ async function label(body, item, at) {
       const action = await askMove("Move to", [row], { without: ids });
       if (action) await decide(action, at.version);
     },
+    bin: () => decide({ do: "bin", rows: [row] }, at.version),
   });
   return { keys, close };
 }
@@ -359,22 +378,20 @@ async function image(body, item, at) {
 /** A page of images that fit no category, each with the name of the nearest. */
 async function other(body, item, at) {
   const rows = item.rows[0];
-  const grid = new Grid(await describe(rows), { named: true, word: "fits" });
-  const what = "Below each is the nearest category. Choose those that belong to it, or to another one.";
-  const left = `${counted(item.images, "image")} unlike all others, the farthest first. ${what}`;
-  body.replaceChildren(headline(["Do any of these fit?"], left), grid.element);
-  const needsChoice = (action) => async () => {
-    if (!grid.chosen.size) return toast("Choose images first: click, drag, or use the arrow keys and space.");
-    const decision = await action([...grid.chosen]);
+  const options = { named: true, word: "chosen", changed: () => relabel(body, keys) };
+  const grid = new Grid(await describe(rows), options);
+  const left = `${counted(item.images, "image")} unlike all others, the farthest first. `;
+  const what = "Below each is the nearest category. Choose those that belong to it and confirm them, or move them.";
+  body.replaceChildren(headline(["Do any of these fit?"], left, what), grid.element);
+  const needsChoice = (action) => needsImages(() => [...grid.chosen], async (chosen) => {
+    const decision = await action(chosen);
     if (decision) await decide(decision, at.version);
-  };
-  const keys = bind("other", {
-    nowhere: async () => {
-      const aside = rows.filter((row) => !grid.chosen.has(row));
-      if (aside.length) await decide({ do: "bin", rows: aside }, at.version);
-    },
+  });
+  const bound = bind("other", {
+    bin: () => decide({ do: "bin", rows: chosenOrAll(grid) }, at.version),
     confirm: needsChoice((chosen) => ({ do: "accept", rows: chosen })),
     move: needsChoice((chosen) => askMove(`Move ${counted(chosen.length, "image")} to`, chosen)),
   });
+  const keys = saying(bound, { x: () => intoBin(grid.chosen.size, rows.length) });
   return { keys, close: () => grid.close() };
 }

@@ -17,7 +17,7 @@ export function asking(item) {
 }
 
 /** Whether someone else is asked a question, or another one about the same category. */
-function isTaken(item, taken) {
+export function isTaken(item, taken) {
   const [key, about] = asking(item).split(" ");
   const ids = about.split(",").filter(Boolean);
   return taken.some((other) => {

@@ -1,12 +1,13 @@
 // Images by their names, files and columns, by what is seen in them, or by their likeness to one image.
 
-import { Grid } from "/static/review/grid.js";
+import { Grid, NO_IMAGES } from "/static/review/grid.js";
 import { openImage } from "/static/review/image.js";
 import { bind } from "/static/review/keys.js";
 import { mixedActions, mixedTools } from "/static/review/mixed.js";
 import { shown } from "/static/review/names.js";
 import { thumb } from "/static/review/pictures.js";
 import { categoryOf, describe, get, goTo, state, toast } from "/static/review/state.js";
+import { toolbar } from "/static/review/toolbar.js";
 import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
@@ -14,42 +15,43 @@ const PLACEHOLDER = "Names, files, columns: rose, img_12, site:north, weight:>5"
 const WAIT = 200; // milliseconds after a key
 const LISTED = 12; // categories whose names match
 const LOOKING = 1500; // milliseconds between answers while pictures are still being looked at
-const HINT = "Choose images first: click, drag, or use the arrow keys and space.";
+const NOTHING = { ...NO_IMAGES, total: 0 };
 let wanted = { text: "", by: "words" }; // of the last search
 
 /** A grid of what the server finds at an address, more of it whenever it is asked for, and what to do with it. */
 function results(addressOf, told = () => {}) {
   const open = (row) => openImage(row, grid.data.rows);
-  const grid = new Grid(nothing(), { named: true, changed: () => tell(), open });
+  const grid = new Grid(NOTHING, { named: true, changed: () => tell(), open });
   const count = make("span", { className: "chosen", role: "status" });
-  const more = button("Show more", () => load(grid.count + grid.data.limit), { hidden: true });
-  const actions = mixedActions(grid, () => [...grid.chosen], HINT);
-  const bar = { className: "sticky", role: "toolbar", ariaLabel: "Decisions" };
+  const loadMore = () => load(Math.min(grid.count + grid.data.limit, state.most_searched));
+  const more = button("Show more", loadMore, { hidden: true });
+  const actions = mixedActions(grid);
   let loads = 0;
 
   function tell() {
     const { total, rows } = grid.data;
     const of = total > rows.length ? `${thousands(rows.length)} of ` : "";
     count.textContent = grid.chosen.size ? `${thousands(grid.chosen.size)} chosen` : `${of}${counted(total, "image")}`;
-    more.hidden = total <= rows.length;
+    more.hidden = rows.length >= Math.min(total, state.most_searched);
   }
 
   async function load(least = 0) {
     const own = ++loads;
     const address = addressOf();
-    const found = address ? await get(`${address}${address.includes("?") ? "&" : "?"}most=${least}`) : nothing();
+    const found = address ? await get(`${address}${address.includes("?") ? "&" : "?"}most=${least}`) : NOTHING;
     if (own !== loads) return; // something else was asked for meanwhile
     grid.show(found);
     tell();
     told(found);
   }
 
-  const tools = make("div", bar, count, ...mixedTools(actions, "search"));
-  return { grid, actions, load, update: () => load(grid.count), elements: [tools, grid.element, more] };
+  const tools = toolbar(count, ...mixedTools(actions, "search"));
+  const close = () => {
+    loads++; // what is asked for comes too late
+    grid.close();
+  };
+  return { grid, actions, load, close, update: () => load(grid.count), elements: [tools, grid.element, more] };
 }
-
-const COLUMNS = ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"];
-const nothing = () => ({ ...Object.fromEntries(COLUMNS.map((name) => [name, []])), total: 0 });
 
 /** A field for what is wanted; as it is typed, the images that fit. */
 export async function searchPage(view) {
@@ -75,11 +77,11 @@ export async function searchPage(view) {
   });
   const ask = () => {
     wanted = { text: input.value, by: by.value };
-    return found.load();
+    return found.load().catch((error) => toast(error.message, true));
   };
   input.oninput = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => ask().catch((error) => toast(error.message, true)), WAIT);
+    timer = setTimeout(ask, WAIT);
   };
   by.onchange = ask;
   input.onkeydown = (event) => {
@@ -96,7 +98,7 @@ export async function searchPage(view) {
   const close = () => {
     clearTimeout(timer);
     clearTimeout(again);
-    found.grid.close();
+    found.close();
   };
   return { title: "Search", keys, update: found.update, close };
 }
@@ -123,5 +125,5 @@ export async function likePage(view, row) {
   view.replaceChildren(make("section", {}, head, ...found.elements));
   found.grid.element.focus({ preventScroll: true });
   const keys = bind("search", { ...found.actions, back: () => history.back() });
-  return { title: "More like this", keys, update: found.update, close: () => found.grid.close() };
+  return { title: "More like this", keys, update: found.update, close: found.close };
 }

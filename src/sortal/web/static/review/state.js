@@ -23,8 +23,9 @@ export async function get(path) {
   throw Object.assign(new Error(body.message ?? `The server answered ${answer.status}.`), { status: answer.status });
 }
 
+const page = Math.random().toString(36).slice(2); // tells the windows of one person apart
 /** Ask for something, and tell the server what is asked on this page. */
-export const getAsking = (path) => get(`${path}?asked=${encodeURIComponent(asked.now)}`);
+export const getAsking = (path) => get(`${path}?page=${page}&asked=${encodeURIComponent(asked.now)}`);
 
 /** Ask for the columns of some images. */
 export const describe = (rows) => get(`/api/images?rows=${rows.join(",")}`);

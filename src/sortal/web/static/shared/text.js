@@ -1,5 +1,8 @@
-// Numbers in words.
+// Numbers and sureness in words.
 
 export const thousands = (value) => value.toLocaleString("en-US");
 export const percent = (value) => (value === null ? "n/a" : `${Math.round(100 * value)}%`);
 export const counted = (value, one, many = `${one}s`) => `${thousands(value)} ${value === 1 ? one : many}`;
+
+/** Say how surely an image was sorted: by a word, as confidence may be no probability. */
+export const sureWord = (unsure, other) => (other ? "fits nowhere" : unsure ? "unsure" : "sure");

@@ -27,6 +27,17 @@ function table(run) {
   return make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
 }
 
+/** Say how many images and categories a run has, and of which kinds. */
+export function leadOf({ images, categories, status, binned, unreadable }) {
+  const found = categories.filter(({ kind }) => kind === "new").length;
+  const parts = Object.entries({ ...status, "in the bin": binned })
+    .filter(([, count]) => count)
+    .map(([what, count]) => `${thousands(count)} ${what}`);
+  return `${counted(images, "image")} in ${counted(categories.length, "category", "categories")}, ` +
+    `${thousands(found)} of them new: ${parts.join(", ")}.` +
+    (unreadable ? ` ${counted(unreadable, "file")} could not be read.` : "");
+}
+
 export async function finishedPage(view, at) {
   const run = await get(`/api/run?at=${encodeURIComponent(at)}`);
   const name = nameOf(at);
@@ -80,16 +91,9 @@ export async function finishedPage(view, at) {
   const exported = make("div", { role: "status" });
   const exportNow = () => start({ kind: "export", at, format: format.value, name: out.value });
 
-  const statuses = Object.entries(run.status).filter(([, count]) => count);
-  const found = run.categories.filter(({ kind }) => kind === "new").length;
-  const parts = statuses.map(([status, count]) => `${thousands(count)} ${status}`);
-  const lead =
-    `${counted(run.images, "image")} in ${counted(run.categories.length, "category", "categories")}, ` +
-    `${thousands(found)} of them new: ${parts.join(", ")}.` +
-    (run.unreadable ? ` ${counted(run.unreadable, "file")} could not be read.` : "");
   view.replaceChildren(make("section", {},
     make("h1", {}, isolated(name)),
-    make("p", { className: "lead", textContent: lead }),
+    make("p", { className: "lead", textContent: leadOf(run) }),
     make("div", { className: "line" }, button("Review", openReview, { className: "primary" }),
       button("Open the report", showReport),
       run.reviewed && button("Draw the report again", () => start({ kind: "report", at }))),
