@@ -76,9 +76,10 @@ def test_what_is_written_goes_beside_the_folder(home: Home) -> None:
     with pytest.raises(InputError):
         home.new("", "x")
     assert home.inside("", "digits") == home.top / "digits"
-    for write in (lambda: home.new("photos", "away"), lambda: home.inside("photos", "inside")):
-        with pytest.raises(InputError, match="is a link to elsewhere"):
-            write()
+    with pytest.raises(InputError, match="is a link to elsewhere"):
+        home.new("photos", "away")
+    with pytest.raises(InputError, match="is a link to elsewhere"):
+        home.inside("photos", "inside")
 
 
 def test_a_folder_with_too_much_in_it_is_listed_in_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
