@@ -32,9 +32,9 @@ def action_of(request: Mapping[str, Any], review: Review, guide: Guide, ranking_
     if verb == "accept category" and "shown" in found:
         shown = {*_contents(review, _numbers(review, found.pop("shown")))}
         category = found.get("category")
-        rows = review.members(category) if type(category) is int else NO_ROWS
-        open_ = rows[~review.settled[rows] | review.unseen[rows]].tolist()
-        found["unseen"] = [each for each in _contents(review, open_) if each not in shown]
+        own = review.members(category) if type(category) is int else NO_ROWS
+        unchecked = own[~review.settled[own] | review.unseen[own]].tolist()
+        found["unseen"] = [each for each in _contents(review, unchecked) if each not in shown]
     if "rows" in found:
         found["images"] = _contents(review, _numbers(review, found.pop("rows")))
     if verb in ("split", "create"):

@@ -227,8 +227,7 @@ class Session:
 
         While several people decide, the ranking stays until those images change, or nobody could answer in time.
         """
-        fresh = self._guide.ranking(self._review, self._sure(), number)
-        kept = self._rankings.get(number)
+        fresh, kept = self._guide.ranking(self._review, self._sure(), number), self._rankings.get(number)
         if not self.people or kept is None or {*kept.rows.tolist()} != {*fresh.rows.tolist()}:
             self._rankings[number] = kept = fresh
         return kept
