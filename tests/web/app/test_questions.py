@@ -407,3 +407,12 @@ def test_pages_and_samples_show_groups_as_stacks(tmp_path: Path, opened: Open) -
         page.get_by_text("Are these right?").wait_for()
         page.wait_for_selector(".stack")
         assert {*page.locator(".cell .stack").all_inner_texts()} == {"×3"}
+        page.locator(".cell").first.click()
+        junk = int(page.locator(".cell").first.get_attribute("data-row") or -1)
+        assert ", 1 into the bin" in page.inner_text(".answers")
+        press(page, "x")
+        says(page, "Put 1 image into the bin")
+        review = client.session._review
+        assert np.flatnonzero(review.binned).tolist() == [junk]
+        tallies = [review.categories[2].tally, *review.categories[2].failed]
+        assert sum(each.sampled - each.right for each in tallies) == 1, "it was wrong, too"
