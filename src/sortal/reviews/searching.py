@@ -32,7 +32,8 @@ def find(review: Review, text: str) -> tuple[Ints, dict[str, Any]]:
 
     def written(words: str) -> NDArray[np.bool_]:
         found = np.isin(review.category, [number for number, name in names.items() if words in name])
-        return found | np.fromiter((words in each for each in texts), dtype=bool, count=len(texts))
+        found |= np.fromiter((words in each for each in texts), dtype=bool, count=len(texts))
+        return found
 
     mask = np.full(len(a), bool(words))
     plain = []
