@@ -429,7 +429,8 @@ def test_a_phone_shows_an_image_on_a_tap_and_does_not_scroll_sideways(
     for path in (flowers, hostile):
         page = opened(path, PHONE, touch=True)
         assert page.evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
-        assert page.locator("#filter").evaluate("(element) => element.scrollWidth <= element.clientWidth"), "none is cut"
+        fits = "(element) => element.scrollWidth <= element.clientWidth"
+        assert page.locator("#filter").evaluate(fits), "none is cut"
         left, top = to_the_map(page)
         x, y = page.evaluate("() => theMap.places()[5]")
         page.touchscreen.tap(left + x, top + y)
