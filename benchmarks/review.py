@@ -543,7 +543,8 @@ def versus(before: Path, after: Path) -> None:
         for name, lines in zip(("before", "after"), both, strict=True):
             here = [e for e in lines if _which(e) in shared and e["run"].startswith(kind) and e["misses"] == misses]
             found = np.array([_course(each) for each in here])
-            cells = [f"{value:.0f}" if at != 2 else f"{value:.1f}" for at, value in enumerate(found.mean(axis=0))]
+            means = enumerate(found.mean(axis=0))
+            cells = [f"{value:.1f}" if at in (2, 4) else f"{value:.0f}" for at, value in means]
             late = np.isnan(found[:, 0]).sum()
             cells[:2] = [f"never in {late} of {len(here)}"] * 2 if late else cells[:2]
             print(f"| {kind} ({len(here)}) | {misses:.0%} | {name} | {' | '.join(cells)} |")

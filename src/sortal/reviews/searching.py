@@ -31,7 +31,7 @@ def find(review: Review, text: str) -> tuple[Ints, dict[str, Any]]:
     texts = ["\n".join(each).casefold() for each in zip(a.files, *cells, strict=True)]
 
     def written(words: str) -> NDArray[np.bool_]:
-        found = np.fromiter((words in each for each in texts), dtype=bool, count=len(texts))
+        found: NDArray[np.bool_] = np.fromiter((words in each for each in texts), dtype=bool, count=len(texts))
         found |= np.isin(review.category, [number for number, name in names.items() if words in name])
         return found
 
