@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FROM_OUTSIDE = {"README.md": "overview", "CHANGELOG.md": "changelog", "CONTRIBUTING.md": "contributing"}
 FROM_OUTSIDE["benchmarks/RESULTS.md"] = "results"
+ARCHIVE = [f"archive/{path.stem}" for path in (ROOT / "benchmarks" / "archive").glob("*.md")]
 LEFT_OVER = re.compile(r"```|\]\(|\*\*|^ *(?:[-*+]|\d+\.|\|) ", flags=re.MULTILINE)  # Markdown rendered as text
 
 
@@ -78,7 +79,7 @@ def pages(site: Path) -> dict[str, Html]:
 
 def test_the_site_and_its_navigation_have_every_page_and_nothing_else(site: Path, pages: dict[str, Html]) -> None:
     names = [path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")]
-    wanted = sorted(f"{name}.html" for name in [*names, *FROM_OUTSIDE.values()])
+    wanted = sorted(f"{name}.html" for name in [*names, *FROM_OUTSIDE.values(), *ARCHIVE])
     assert sorted(pages) == wanted
     assert {link for link in pages["index.html"].navigation if not link.startswith("#")} == set(wanted)
     assert list(site.rglob("*.py")) == list(site.rglob("*.md")) == list(site.rglob("__pycache__")) == []
@@ -101,7 +102,7 @@ def test_links_and_anchors_resolve(site: Path, pages: dict[str, Html]) -> None:
             assert (site / path).is_file(), f"{page}: {path}"
             assert not anchor or anchor in pages[path].anchors, f"{page}: {path}#{anchor}"
     assert count > 10 * len(pages), "links were found"
-    assert "results.html#flowers-from-a-folder-to-categories" in pages["protocols.html"].links
+    assert "archive/method.html#flowers-from-a-folder-to-categories" in pages["protocols.html"].links
     assert {f"{name}.html" for name in FROM_OUTSIDE.values()} <= set(pages["index.html"].links)
     assert {"discover.html", "results.html"} <= set(pages["overview.html"].links)
 

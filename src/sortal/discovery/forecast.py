@@ -1,6 +1,6 @@
 """What a run or a prediction will cost: from the sizes of its arrays, and from three rates (`rates`).
 
-Whatever is not measured takes little time, which is proportional to the work by constants from `benchmarks/RESULTS.md`.
+Whatever is not measured takes little time, proportional to the work by constants from `benchmarks/archive/runs.md`.
 """
 
 import json
