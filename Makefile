@@ -58,7 +58,7 @@ sbom: $(RUNTIME)
 
 # Any warning fails the build (mkdocs.yml).
 docs: $(DEVELOPMENT)
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Built: site/index.html"
 
 picture: $(DEVELOPMENT) browser
