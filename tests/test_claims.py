@@ -1,0 +1,107 @@
+"""What README and docs claim is shown somewhere: figures by the measurements that they link to, the rest by tests."""
+
+import re
+from collections.abc import Collection, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("expect", "speed", "backbones", "faq", "tutorial", "how", "gallery", "columns")),
+    *(f"docs/{name}.md" for name in ("discover", "review", "features", "methods/index", "methods/rounds")),
+]
+NUMBER = r"(?<![\w.,/#-])\d[\d,]*(?:\.\d+)?(?![\w-]|\.\d|,\d)"
+UNITS = (  # of what is measured
+    r"%|of 100\b|(?:point|minute|second|hour)s?\b|(?:ms|s|min|GiB|MiB|GB|MB|kB|images/s)\b|times as (?:fast|long|many)"
+)
+FIGURE = re.compile(rf"({NUMBER}(?:\s*(?:to|and|or|–|,)\s*{NUMBER})*)\s*(?:{UNITS})")
+CELL = re.compile(r"(?<![\w.,-])\d+\.\d+(?![\w.-])")  # in tables, also figures without a unit
+CHOSEN = {  # by page: defaults, examples and what others have published, which is not measured here
+    "README.md": {"150"},  # megabytes of PyTorch
+    "docs/backbones.md": {"79.0", "82.1", "74.5", "76.1"},  # by the authors of DINO
+    "docs/how.md": {"80"},  # an example
+    "docs/discover.md": {
+        "85",
+        "95",
+        "6",
+        "20",
+        "72",
+        "89",
+        "45",
+        "15",
+        "256",
+    },  # how copies were made; constants of the chance
+    "docs/review.md": {"95", "15"},  # an interval, a probability
+    "docs/methods/rounds.md": {"3", "15"},  # constants of the count
+}
+
+
+@cache
+def sections(path: Path) -> dict[str, str]:
+    """The text of each heading's section by its anchor, with the sections below it; all of the page by ""."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    found = {"": text}
+    for heading in re.finditer(r"^(#+) (.*)$", text, flags=re.MULTILINE):
+        end = re.search(rf"^#{{1,{len(heading[1])}}} ", text[heading.end() :], flags=re.MULTILINE)
+        anchor = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading[2].lower()).strip())
+        found[anchor] = text[heading.end() : heading.end() + end.start() if end else None]
+    return found
+
+
+def figures(text: str, *, tables: bool) -> Iterator[str]:
+    """Yield the numbers with a unit of measurement, without those in code; of `tables` all decimals, too."""
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
+    for found in FIGURE.finditer(text):
+        yield from re.findall(NUMBER, found[1])
+    for row in re.findall(r"^\|.*$", text, flags=re.MULTILINE) if tables else ():
+        yield from CELL.findall(row)
+
+
+def numbers(text: str) -> set[str]:
+    return {number.replace(",", "") for number in re.findall(NUMBER, text)}
+
+
+def measured(page: Path, text: str) -> str:
+    """The measurements that a text links to."""
+    links = re.findall(r"\]\(((?:\.\./)*benchmarks/[\w/]+\.md)(?:#([\w-]+))?\)", text)
+    return "\n".join(sections((page.parent / path).resolve())[anchor] for path, anchor in links)
+
+
+def is_among(figure: str, there: set[str]) -> bool:
+    """Whether a figure is a number that was measured, or that number rounded."""
+    digits = len(figure.partition(".")[2])
+    return any(abs(float(number) - float(figure.replace(",", ""))) <= 0.5 * 10**-digits + 1e-9 for number in there)
+
+
+def missing(page: Path, chosen: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield (heading, figure) of each figure that no measurement has to which the text under that heading links."""
+    for heading, text in sections(page).items():
+        if heading and not re.search(r"^##", text, flags=re.MULTILINE):
+            there = numbers(measured(page, text))
+            unknown = {*figures(text, tables=bool(there))}.difference(chosen)
+            yield from ((heading, figure) for figure in sorted(unknown) if not is_among(figure, there))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_figure_is_in_the_measurements_that_its_section_links_to(page: str) -> None:
+    assert list(missing(ROOT / page, CHOSEN.get(page, ()))) == []
+
+
+def test_a_figure_without_a_measurement_is_found(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "RESULTS.md").write_text("# All\n\n## Flowers\n\n82.7, 1,234.5\n\n## Cars\n\n41.6\n")
+    page = tmp_path / "README.md"
+    link = "([measured](benchmarks/RESULTS.md#flowers))"
+    page.write_text(
+        f"# Page\n\n## Good\n\n82.7 %, 83 %, 1,234 or 1,235 s {link}, `--k 9 %`, Python 3.11\n\n| 82.7 |\n\n"
+        f"## Wrong\n\n84 % and 41.6 to 83 % {link}\n\n| 82.6 |\n\n## Bare\n\n82.7 %\n"
+    )
+    assert list(missing(page)) == [
+        ("wrong", "41.6"),
+        ("wrong", "82.6"),
+        ("wrong", "84"),
+        ("bare", "82.7"),
+    ]
