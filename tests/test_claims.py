@@ -6,6 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support import tiny_folder
+from support.runtimes import CPU
+
+import sortal
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -105,3 +109,35 @@ def test_a_figure_without_a_measurement_is_found(tmp_path: Path) -> None:
         ("wrong", "84"),
         ("bare", "82.7"),
     ]
+
+
+def test_claims_name_tests_that_exist_and_have_every_promise_of_the_first_page() -> None:
+    claims = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", claims)
+    assert len(named) > 30
+    assert [f"{file}::{test}" for file, test in named if f"\ndef {test}(" not in (ROOT / file).read_text("utf-8")] == []
+    promises = re.findall(r"^- \*\*(.+?)\*\*", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(promises) > 5
+    assert [promise for promise in promises if f"| **{promise}** |" not in claims] == []
+    for row in re.findall(r"^\| .+$", claims, flags=re.MULTILINE):
+        shown = row.split(" | ")[1]
+        assert re.search(r"`tests/|\]\(|nothing|same table|above|shown by", shown), row
+
+
+def test_images_are_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sort, predict, add and export: every file of the collection has the bytes and times that it had."""
+    images = tmp_path / "photos"
+    tiny_folder.write(images, tiny_folder.planted(6, 3))
+    monkeypatch.chdir(tmp_path)
+    before = contents(images)
+    monkeypatch.setattr("sortal.web.report.report.make_report", lambda *_, **__: tiny_folder.PAGE)
+    run = sortal.discover("photos", backbone="convnet", epochs=0, k=6, runtime=CPU)
+    sortal.predict(run, "photos", update=True, runtime=CPU)
+    sortal.export(run, "folders", "linked")
+    sortal.export(run, "folders", "copied", how="copy")
+    assert contents(images) == before
+    assert len(before) == 36
+
+
+def contents(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
