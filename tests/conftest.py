@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
@@ -32,6 +33,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads wait for each other lon
 # Under nohup, in the background of a script and under many job runners SIGINT is ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.fsync = lambda fd: None  # nobody cuts the power; tests of when files are synced replace it themselves
+# Each of the hundreds of Python processes that tests start would compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # The same examples everywhere, however slow the machine. To look for new ones: pytest --hypothesis-profile=default
 hypothesis.settings.register_profile("sortal", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("sortal")
@@ -57,6 +61,15 @@ def _report_leaks() -> Iterator[None]:
     """Collect garbage after each module, so that what it left open is reported there and not in some later test."""
     yield
     gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _read_here() -> Iterator[None]:
+    """Start no worker processes for the few images of a test; tests of files that may crash one override this."""
+    from support.reading_here import reading_here
+
+    with reading_here():
+        yield
 
 
 @dataclass(frozen=True)
