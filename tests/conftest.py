@@ -5,6 +5,7 @@ Tests run on the CPU, also where there is a GPU; CUDA_VISIBLE_DEVICES=0 make tes
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
@@ -37,7 +38,7 @@ os.fsync = lambda fd: None  # nobody cuts the power; tests of when files are syn
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # The same examples everywhere, however slow the machine. To look for new ones: pytest --hypothesis-profile=default
-hypothesis.settings.register_profile("sortal", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("sortal", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("sortal")
 
 
@@ -54,6 +55,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}", yellow=True)
+
+
+def pytest_collection_finish() -> None:
+    """Let no later collection of garbage look at what all tests have imported, which takes most of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -118,13 +125,24 @@ def copied_run(sorted_run: SortedRun, tmp_path: Path) -> SortedRun:
     return sorted_run.copy(tmp_path / "run")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, which a module of tests shares."""
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium")
     with browsing() as browser:
-        yield browser
+        loop = asyncio.get_running_loop()  # which playwright marks as running while it lives: others could run none
+        asyncio._set_running_loop(None)
+        yield browser, loop
+        asyncio._set_running_loop(loop)
+
+
+@pytest.fixture(scope="module")
+def browser(_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """Chromium, which all tests share."""
+    browser, loop = _chromium
+    asyncio._set_running_loop(loop)
+    yield browser
+    asyncio._set_running_loop(None)
 
 
 @pytest.fixture(scope="session")
