@@ -1,7 +1,8 @@
 # Needs Python 3.11 or newer and make, nothing else. Another Python: make test PYTHON=python3.12
 PYTHON ?= python3
-# Test processes. Further options of pytest: make test PYTEST="-p randomly --durations=50"
-JOBS ?= 2
+# Test processes, for two cores: many tests wait for a page or for another process. Further options of pytest:
+# make test PYTEST="-p randomly --durations=50"
+JOBS ?= 3
 PYTEST ?=
 # How many trials `make attack` makes of each attack, the seed of their random choices, and which (-k of pytest).
 TRIALS ?= 200
