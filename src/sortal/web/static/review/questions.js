@@ -42,13 +42,14 @@ export function inWords({ kind, categories, images, by }) {
 }
 
 /**
- * Ask the questions that are left, in the order of the server, after the one at this place of it.
+ * Ask the questions that are left, in the order of the server, after the one with this key.
  * A question stays on the screen as long as it is still asked: what other pages decide does not swap it under a finger.
  */
-export async function questions(view, start = 0) {
+export async function questions(view, start = "") {
   const body = make("div", { className: "question" });
   body.append(make("p", { className: "state", role: "status", textContent: "Looking for the next question…" }));
   view.replaceChildren(body);
+  later.delete(start);
   let screen = { keys: [], close() {} };
   let asked = null; // the key of the question on the screen
   let last = null; // its kind, or that of the one before
@@ -84,7 +85,7 @@ export async function questions(view, start = 0) {
     if (own !== updates || at.held) return;
     [at.version, at.done] = [version, state.done];
     if (item && questionKey(item) === asked) return;
-    start = 0;
+    start = "";
     screen.close();
     [screen, asked, made.keys] = [{ keys: [], close() {} }, null, []];
     if (!item) return showEnd(items.length);
