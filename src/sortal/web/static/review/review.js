@@ -82,9 +82,11 @@ function frame() {
   const settled = filled.filter((each) => each.settled === each.size).length;
   const bar = document.querySelector(".progress");
   bar.querySelector("i").style.width = `${100 * share}%`;
-  bar.querySelector("span").textContent =
-    `${thousands(state.settled)} of ${counted(state.images, "image")} settled, ` +
-    `${settled} of ${counted(filled.length, "category", "categories")}`;
+  const categories = `, ${settled} of ${counted(filled.length, "category", "categories")}`;
+  bar.querySelector("span").replaceChildren(
+    `${thousands(state.settled)} of ${counted(state.images, "image")} settled`,
+    make("span", { className: "roomy", textContent: categories }),
+  );
   bar.ariaValueMax = String(state.images);
   bar.ariaValueNow = String(state.settled);
   byId("run").textContent = state.person ? `${state.run} · ${state.person}` : state.run;
