@@ -1,5 +1,6 @@
 // What people disagree about: where an image belongs, the name of a category, and whether two are one.
 
+import { saying } from "/static/review/answers.js";
 import { chooseName } from "/static/review/dialogs.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving, shown } from "/static/review/names.js";
@@ -35,7 +36,7 @@ export async function name(body, item, at) {
       if (to) await call(to.name);
     },
   });
-  return { keys, close };
+  return { keys: saying(keys, { y: () => `Keep ${now}`, n: () => `Call it ${item.name}` }), close };
 }
 
 /** Categories that one person merges, and another keeps apart. */
@@ -49,8 +50,8 @@ export async function union(body, item, at) {
   const why = [decider, " keeps them apart; ", other, " wants to merge them."];
   const close = await showBeside(body, ["Are these the same class?"], why, groups);
   const keys = bind("union", {
-    yes: () => decide({ do: "keep", categories: categories.slice(0, 2), settles: true }, at.version),
-    no: () => decide({ do: "merge", categories, settles: true }, at.version),
+    yes: () => decide({ do: "merge", categories, settles: true }, at.version),
+    no: () => decide({ do: "keep", categories: categories.slice(0, 2), settles: true }, at.version),
     beside: () => goTo(`pair/${categories.slice(0, 2).join("/")}`),
   });
   return { keys, close };

@@ -138,7 +138,7 @@ export const KEYS = {
     bin: ["x", "neither: into the bin"],
   },
   name: { yes: ["y", "keep the name"], no: ["n", "the other name"], other: ["r", "neither: another name"] },
-  union: { yes: ["y", "different: keep them apart"], no: ["n", "the same: merge"], beside: ["p", "look at both"] },
+  union: { yes: ["y", "the same: merge"], no: ["n", "different: keep them apart"], beside: ["p", "look at both"] },
   question: { later: ["u", "later: not sure"], open: ["o", "open the category"] },
 };
 
