@@ -39,19 +39,24 @@ export function leadOf({ images, categories, status, binned, unreadable }) {
     (unreadable ? ` ${counted(unreadable, "file")} could not be read.` : "");
 }
 
-const listing = (at) => get(`/api/listing?at=${encodeURIComponent(at)}`);
+/** The folders around one. */
+const around = async (at) =>
+  (await get(`/api/listing?at=${encodeURIComponent(at.split("/").slice(0, -1).join("/"))}`)).folders;
+const ownOf = async (at) => (await around(at)).find(({ name }) => name === nameOf(at));
+/** Whether a run is being made that is not there yet. */
+const isMade = (folder) => Boolean(folder?.is_busy && !folder.is_run);
 
-/** A run that a command makes that was not started here: until it is there. */
+/** A run that is being made, until it is there or given up. */
 function waitingPage(view, at) {
   view.replaceChildren(make("section", {}, make("h1", {}, isolated(nameOf(at))),
-    make("p", { className: "lead", role: "status", textContent: "This is being sorted, by a command that another page " +
+    make("p", { className: "lead", role: "status", textContent: "This is being sorted, by a command that a page " +
       "or a terminal has started. It goes on by itself, and its result appears here." })));
   let looks = 0;
   return {
     title: nameOf(at),
     async update() {
       looks += 1;
-      if (looks % WAIT_LOOKS === 0 && (await listing(at)).is_run) dispatchEvent(new HashChangeEvent("hashchange"));
+      if (looks % WAIT_LOOKS === 0 && !isMade(await ownOf(at))) dispatchEvent(new HashChangeEvent("hashchange"));
     },
   };
 }
@@ -78,9 +83,8 @@ function predicting(at, folders) {
 }
 
 export async function finishedPage(view, at) {
-  const above = (await listing(at.split("/").slice(0, -1).join("/"))).folders;
-  const { is_run, is_busy } = above.find((each) => each.name === nameOf(at)) ?? {};
-  if (is_busy && !is_run) return waitingPage(view, at);
+  const above = await around(at);
+  if (isMade(above.find(({ name }) => name === nameOf(at)))) return waitingPage(view, at);
   const more = predicting(at, above.filter((each) => !each.is_run && !each.is_busy));
   const run = await get(`/api/run?at=${encodeURIComponent(at)}`);
   const name = nameOf(at);

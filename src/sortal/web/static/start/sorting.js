@@ -52,7 +52,7 @@ function settingsChoice(at, methods, weightFiles, onChange) {
   const epochs = make("input", { type: "number", min: 0, placeholder: "as it suits" });
   const wish = choice(WISHES);
   const network = choice(NETWORKS);
-  const method = choice({ [USUAL_METHOD]: "Sortal's own", ...methods });
+  const method = choice({ [USUAL_METHOD]: "", ...methods });
   const weights = choice({ "": "as published", ...Object.fromEntries(weightFiles.map((each) => [each, each])) });
   const run = make("input", { type: "text", value: `${nameOf(at)}-run`, maxLength: 200, spellcheck: false });
   const box = make("details", { className: "panel settings" }, make("summary", { textContent: "Settings" }),
