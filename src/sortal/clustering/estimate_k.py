@@ -54,6 +54,11 @@ class KEstimate:
     method: str
 
 
+def largest_k(classes: int) -> int:
+    """Return the largest k to consider by default, given the number of labelled classes."""
+    return max(1000, 4 * classes)
+
+
 def estimate_k(
     x: ArrayOrTensor,
     y: ArrayOrTensor,
@@ -78,9 +83,10 @@ def estimate_k(
     ranges over the ks within `TOLERANCE` of the best.
 
     A score is the mean over `n_init` restarts, or `FIRST_RESTARTS` if they leave no hope; if "separation", the median.
-    Brent's method maximises it in log k, from `k_min`, but at least the number of labelled classes, to `k_max`. `callback` gets every k tried; pass what it
-    got as `known` to resume an interrupted call with the same seed and result. With a process `group`, each process
-    passes its own rows. `random_state` and `device` are those of `SemiSupervisedKMeans`. Memory grows with n_init.
+    Brent's method maximises it in log k, from `k_min`, but at least the number of labelled classes, to `k_max`.
+    `callback` gets every k tried; pass what it got as `known` to resume an interrupted call with the same seed and
+    result. With a process `group`, each process passes its own rows. `random_state` and `device` are those of
+    `SemiSupervisedKMeans`. Memory grows with n_init.
 
     >>> x, y = [[0.0], [0.1], [1.0], [1.1], [9.0], [9.1]], ["a", "a", "b", "b", -1, -1]
     >>> estimate_k(x, y, k_max=4, random_state=0).k
