@@ -28,9 +28,9 @@ FROM python:${PYTHON}-slim
 COPY --from=build /opt/sortal /opt/sortal
 # Any user may run it, as with --user "$(id -u):$(id -g)", so that what is written belongs to whoever runs it.
 RUN useradd --create-home --uid 1000 sortal \
-    && mkdir /work \
+    && mkdir /work /home/sortal/.cache \
     && chown sortal:sortal /work \
-    && chmod 0777 /home/sortal
+    && chmod 0777 /home/sortal /home/sortal/.cache
 ENV PATH=/opt/sortal/bin:$PATH HOME=/home/sortal PYTHONUNBUFFERED=1
 USER 1000
 WORKDIR /work
