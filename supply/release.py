@@ -182,7 +182,7 @@ def install(release: Release) -> None:
     )
     paths = " ".join(str(ROOT / each) for each in constraints)
     pipx = (sys.executable, "-m", "uv", "tool", "run", "pipx", "run", "--no-cache", "--spec", release.wheel)
-    run(*pipx, "sortal", "--version", extra={"PIP_CONSTRAINT": paths})
+    run(*pipx, "sortal", "--version", extra={"PIP_CONSTRAINT": paths, "UV_CONSTRAINT": paths})  # by either of them
 
 
 def extras(release: Release) -> None:
