@@ -8,6 +8,9 @@ PYTEST ?=
 TRIALS ?= 200
 SEED ?= 0
 ONLY ?=
+# Address of the repository and tag of the version, for `make release`.
+REPOSITORY ?=
+TAG ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -20,7 +23,7 @@ DEVELOPMENT := .venv/.development
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test attack audit sbom docs picture browser format clean
+.PHONY: help demo test attack audit sbom docs release lowest picture browser format clean
 
 help:
 	@echo "make demo     discover classes among handwritten digits"
@@ -29,6 +32,8 @@ help:
 	@echo "make audit    compare the pinned versions with published advisories"
 	@echo "make sbom     write the bill of materials of the installed program to sbom.json"
 	@echo "make docs     build the documentation into site/"
+	@echo "make release  make every check, build the distributions into dist/, and stop before the upload"
+	@echo "make lowest   run tests with the lowest versions that pyproject.toml allows"
 	@echo "make picture  take the pictures of the README and of docs/app.md again"
 	@echo "make format   format the code and apply safe fixes"
 	@echo "make clean    remove caches, built packages and documentation (.venv stays)"
@@ -61,6 +66,15 @@ sbom: $(RUNTIME)
 docs: $(DEVELOPMENT)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Built: site/index.html"
+
+# Everything that is checked before a version is published (REPOSITORY=ADDRESS TAG=v1.2.3).
+release: test docs audit
+	$(PIP) install --quiet uv
+	$(BIN)/python supply/release.py --repository "$(REPOSITORY)" --tag "$(TAG)"
+
+lowest: $(DEVELOPMENT)
+	$(PIP) install --quiet uv
+	$(BIN)/python supply/release.py --only lowest
 
 picture: $(DEVELOPMENT) browser
 	$(BIN)/sortal demo
