@@ -57,6 +57,12 @@ class Discovery(SettingsGroup):
         "images; a saved model.json; or your own, FILE.py:NAME. auto is a DINOv2: ViT-B/14 with a GPU, or ViT-S/14.",
     )
     weights: str | None = option(None, "File of the backbone's weights; downloaded from the hub by default.")
+    image_size: int | Auto = option(
+        AUTO,
+        "Height and width of what the network sees, in pixels; auto is its own, or less without a GPU where that costs "
+        "little.",
+        least=8,
+    )
     epochs: int | Auto = option(AUTO, "Epochs to train for; auto suits the images and the machine.", least=0)
     lr: float | Auto = option(AUTO, "Learning rate; auto is the method's own. Lower it if training fails.", above=0)
     views: int | Literal["auto", "live"] = option(
