@@ -26,7 +26,7 @@ KMethod = Literal["brent", "separation"]
 CLOSE_SHARE = 0.03  # the search ends when the best k has neighbours this close on both sides
 FEW_CHANGES = 5e-4  # share of the rows: a restart that changes fewer ends, as its score hardly changes any more
 MAX_ITER, TOL = 100, 1e-4  # of each restart, as in `SemiSupervisedKMeans`
-FIRST_RESTARTS = 3  # of each k; the others follow unless these are clearly worse than those of the best k so far
+FIRST_RESTARTS = 3  # of each k; the others follow unless these are clearly worse than those of the best k
 USUALLY_TRIED = 10  # ks
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
@@ -84,9 +84,9 @@ def estimate_k(
 
     A score is the mean over `n_init` restarts, or `FIRST_RESTARTS` if they leave no hope; if "separation", the median.
     Brent's method maximises it in log k, from `k_min`, but at least the number of labelled classes, to `k_max`.
-    `callback` gets every k tried; pass what it got as `known` to resume an interrupted call with the same seed and
-    result. With a process `group`, each process passes its own rows. `random_state` and `device` are those of
-    `SemiSupervisedKMeans`. Memory grows with n_init.
+    `callback` gets every k tried, and again when it has all restarts; pass what it got as `known` to resume an
+    interrupted call with the same seed and result. With a process `group`, each process passes its own rows.
+    `random_state` and `device` are those of `SemiSupervisedKMeans`. Memory grows with n_init.
 
     >>> x, y = [[0.0], [0.1], [1.0], [1.1], [9.0], [9.1]], ["a", "a", "b", "b", -1, -1]
     >>> estimate_k(x, y, k_max=4, random_state=0).k
@@ -114,7 +114,7 @@ def estimate_k(
     if high < k_min:
         raise InputError(f"k_min must be at most {high} (the labelled classes and the unlabelled rows), got {k_min}.")
     margin = TOLERANCE if method == "separation" else 0.0
-    search = _Search(clusterings, average, margin, done, callback, low=max(c, k_min), high=high)
+    search = _Search(clusterings, average, n_init, margin, done, callback, low=max(c, k_min), high=high)
     search.brent()
     likely = search.likely() if method == "separation" else None
     best, alone = search.best()
@@ -143,6 +143,7 @@ class _Search:
 
     clusterings: "_Clusterings"
     average: Callable[[Sequence[float]], float]  # score of a k from those of its restarts
+    n_init: int
     margin: float  # share of the best score by which one must be worse to be hopeless
     known: dict[int, Evaluation]
     callback: Callable[[Evaluation], None] | None
@@ -150,46 +151,51 @@ class _Search:
     high: int
     tried: dict[int, Evaluation] = field(default_factory=dict)
 
-    def score(self, k: int) -> float:
-        if k not in self.tried and k in self.known:
-            self.tried[k] = self.known[k]
-        elif k not in self.tried:
-            each = self.clusterings.scores(k)
-            if not self.hopeless(each):
-                each = [*each, *self.clusterings.scores(k, rest=True)]
-            self.tried[k] = Evaluation(k=k, score=self.average(each), each=tuple(each))
-            if self.callback is not None:
-                self.callback(self.tried[k])
-        return self.tried[k].score
+    def first(self, k: int) -> float:
+        """Try k, and return the score of its first restarts."""
+        if k not in self.tried:
+            known = self.known.get(k)
+            self.tried[k] = known or self._evaluated(k, self.clusterings.scores(k))
+        return self.average(self.tried[k].each[:FIRST_RESTARTS])
 
-    def hopeless(self, first: Sequence[float]) -> bool:
-        """Tell whether all of the first restarts are worse than any of the best k, by more than those differ."""
-        best = max(self.tried.values(), key=lambda at: at.score, default=None)
-        if best is None:
-            return False
-        spread = max(best.each) - min(best.each) + self.margin * abs(best.score)
-        return max(first) < min(best.each) - spread
+    def _evaluated(self, k: int, each: Sequence[float]) -> Evaluation:
+        found = Evaluation(k=k, score=self.average(each), each=tuple(each))
+        if self.callback is not None:
+            self.callback(found)
+        return found
+
+    def settle(self) -> None:
+        """Run the other restarts of the best k, and of all ks whose first ones leave hope."""
+        while True:
+            best = max(self.tried.values(), key=lambda at: (at.score, -at.k))
+            worst = min(best.each) - (max(best.each) - min(best.each)) - self.margin * abs(best.score)
+            open_ = [at for at in self.tried.values() if len(at.each) < self.n_init and max(at.each) >= worst]
+            if not open_:
+                return
+            at = best if best in open_ else max(open_, key=lambda at: (at.score, -at.k))
+            self.tried[at.k] = self._evaluated(at.k, [*at.each, *self.clusterings.scores(at.k, rest=True)])
 
     def brent(self) -> None:
         """Maximise the score by Brent's method, which may stop early on a noisy curve; then close in on the best k."""
         if self.high - self.low <= 2:
             for k in range(self.low, self.high + 1):
-                self.score(k)
-            return
-        bounds, options = (log(self.low), log(self.high)), {"xatol": 1.5 * CLOSE_SHARE}  # steps of half the share
-        minimize_scalar(lambda at: -self.score(round(exp(at))), bounds=bounds, method="bounded", options=options)
+                self.first(k)
+        else:
+            bounds, options = (log(self.low), log(self.high)), {"xatol": 1.5 * CLOSE_SHARE}  # steps of half the share
+            minimize_scalar(lambda at: -self.first(round(exp(at))), bounds=bounds, method="bounded", options=options)
         self.close_in()
 
     def close_in(self) -> None:
         """Try ks halfway between the best and its neighbours until the neighbours are within `CLOSE_SHARE`."""
         while True:
+            self.settle()
             ks = sorted(self.tried)
             at = ks.index(max(ks, key=lambda k: self.tried[k].score))
             gaps = [(ks[i + 1] - ks[i], ks[i]) for i in (at - 1, at) if 0 <= i < len(ks) - 1]
             gap, below = max(gaps, default=(0, 0))
             if gap <= max(1, CLOSE_SHARE * ks[at]):
                 return
-            self.score(below + gap // 2)
+            self.first(below + gap // 2)
 
     def best(self) -> tuple[int, list[int]]:
         """Return the smallest of the best ks, and that of each restart alone."""
@@ -215,9 +221,9 @@ class _Search:
             below = max((k for k in self.tried if k < first), default=self.low - 1)
             above = min((k for k in self.tried if k > last), default=self.high + 1)
             if first - below > max(1, CLOSE_SHARE * first):
-                self.score((below + first) // 2)
+                self.first((below + first) // 2)
             elif above - last > max(1, CLOSE_SHARE * last):
-                self.score((last + above) // 2)
+                self.first((last + above) // 2)
             else:
                 return first, last
 
