@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import exp, log
 from numbers import Integral
 from statistics import fmean, median
@@ -26,7 +27,7 @@ KMethod = Literal["brent", "separation"]
 CLOSE_SHARE = 0.03  # the search ends when the best k has neighbours this close on both sides
 FEW_CHANGES = 5e-4  # share of the rows: a restart that changes fewer ends, as its score hardly changes any more
 MAX_ITER, TOL = 100, 1e-4  # of each restart, as in `SemiSupervisedKMeans`
-FIRST_RESTARTS = 3  # of each k; the others follow unless these are clearly worse than those of the best k
+FIRST_RESTARTS = 3  # of each k; the others follow unless these are clearly worse than another's
 USUALLY_TRIED = 10  # ks
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
@@ -151,51 +152,58 @@ class _Search:
     high: int
     tried: dict[int, Evaluation] = field(default_factory=dict)
 
-    def first(self, k: int) -> float:
-        """Try k, and return the score of its first restarts."""
+    def score(self, k: int) -> float:
+        """Try k by its first restarts, and by the others if these do not settle whether it is the best."""
         if k not in self.tried:
-            known = self.known.get(k)
-            self.tried[k] = known or self._evaluated(k, self.clusterings.scores(k))
-        return self.average(self.tried[k].each[:FIRST_RESTARTS])
+            self._evaluate(k, lambda: self.clusterings.scores(k), min(FIRST_RESTARTS, self.n_init))
+            self.settle()
+        return self.tried[k].score
 
-    def _evaluated(self, k: int, each: Sequence[float]) -> Evaluation:
-        found = Evaluation(k=k, score=self.average(each), each=tuple(each))
-        if self.callback is not None:
-            self.callback(found)
-        return found
+    def _evaluate(self, k: int, compute: Callable[[], Sequence[float]], restarts: int) -> None:
+        """Note the scores of so many restarts of k, known ones or computed."""
+        known = self.known.get(k)
+        is_known = known is not None and len(known.each) >= restarts
+        each = tuple(known.each[:restarts] if known is not None and is_known else compute())
+        self.tried[k] = Evaluation(k=k, score=self.average(each), each=each)
+        if self.callback is not None and not is_known:
+            self.callback(self.tried[k])
 
-    def settle(self) -> None:
-        """Run the other restarts of the best k, and of all ks whose first ones leave hope."""
+    def settle(self, *, finally_: bool = False) -> None:
+        """Run the other restarts of the best k and of those that may be as good; `finally_` even where none is."""
         while True:
             best = max(self.tried.values(), key=lambda at: (at.score, -at.k))
-            worst = min(best.each) - (max(best.each) - min(best.each)) - self.margin * abs(best.score)
-            open_ = [at for at in self.tried.values() if len(at.each) < self.n_init and max(at.each) >= worst]
-            if not open_:
+            hope = min(best.each) - (max(best.each) - min(best.each)) - self.margin * abs(best.score)
+            rivals = [at for at in self.tried.values() if at is not best and max(at.each) >= hope]
+            wanted = [best, *rivals] if rivals or finally_ else []
+            at = next((at for at in wanted if len(at.each) < self.n_init), None)
+            if at is None:
                 return
-            at = best if best in open_ else max(open_, key=lambda at: (at.score, -at.k))
-            self.tried[at.k] = self._evaluated(at.k, [*at.each, *self.clusterings.scores(at.k, rest=True)])
+            self._evaluate(at.k, partial(self._whole, at), self.n_init)
+
+    def _whole(self, at: Evaluation) -> Sequence[float]:
+        return [*at.each, *self.clusterings.scores(at.k, rest=True)]
 
     def brent(self) -> None:
         """Maximise the score by Brent's method, which may stop early on a noisy curve; then close in on the best k."""
         if self.high - self.low <= 2:
             for k in range(self.low, self.high + 1):
-                self.first(k)
+                self.score(k)
         else:
             bounds, options = (log(self.low), log(self.high)), {"xatol": 1.5 * CLOSE_SHARE}  # steps of half the share
-            minimize_scalar(lambda at: -self.first(round(exp(at))), bounds=bounds, method="bounded", options=options)
+            minimize_scalar(lambda at: -self.score(round(exp(at))), bounds=bounds, method="bounded", options=options)
         self.close_in()
 
     def close_in(self) -> None:
         """Try ks halfway between the best and its neighbours until the neighbours are within `CLOSE_SHARE`."""
         while True:
-            self.settle()
+            self.settle(finally_=True)
             ks = sorted(self.tried)
             at = ks.index(max(ks, key=lambda k: self.tried[k].score))
             gaps = [(ks[i + 1] - ks[i], ks[i]) for i in (at - 1, at) if 0 <= i < len(ks) - 1]
             gap, below = max(gaps, default=(0, 0))
             if gap <= max(1, CLOSE_SHARE * ks[at]):
                 return
-            self.first(below + gap // 2)
+            self.score(below + gap // 2)
 
     def best(self) -> tuple[int, list[int]]:
         """Return the smallest of the best ks, and that of each restart alone."""
@@ -221,9 +229,9 @@ class _Search:
             below = max((k for k in self.tried if k < first), default=self.low - 1)
             above = min((k for k in self.tried if k > last), default=self.high + 1)
             if first - below > max(1, CLOSE_SHARE * first):
-                self.first((below + first) // 2)
+                self.score((below + first) // 2)
             elif above - last > max(1, CLOSE_SHARE * last):
-                self.first((last + above) // 2)
+                self.score((last + above) // 2)
             else:
                 return first, last
 
