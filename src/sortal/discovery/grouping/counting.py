@@ -299,19 +299,12 @@ def _search(
     return [tried[k] for k in sorted(tried)]
 
 
-def _evaluate(
-    evidence: Callable[[list[int]], list[Evidence]], ks: list[int], at_once: int, note: Note
-) -> list[Evidence]:
+def _evaluate(evidence: Judge, ks: list[int], note: Note) -> list[Evidence]:
     found = list[Evidence]()
-    for at in range(0, len(ks), at_once):
-        found += evidence(ks[at : at + at_once])
+    for at in range(0, len(ks), AT_ONCE):
+        found += evidence(ks[at : at + AT_ONCE])
         note(len(found))
     return found
-
-
-def _at_once(job: Job) -> int:
-    """Return how many ks to cluster into at once: on a GPU several take little longer than one."""
-    return AT_ONCE if job.processes.device.type == "cuda" else 1
 
 
 def _cached(job: Job, key: str, runtime: Runtime, find: Callable[[Note], list[Evidence]]) -> list[Evidence]:
