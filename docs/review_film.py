@@ -12,7 +12,7 @@ from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 import sortal
 
-VIEWPORT: ViewportSize = {"width": 1000, "height": 640}  # CSS pixels
+VIEWPORT: ViewportSize = {"width": 1000, "height": 760}  # CSS pixels
 WIDTH, QUALITY, LIMIT = 800, 70, 2_000_000  # of the picture: pixels, of WebP, bytes
 ANSWERS = 9
 PATIENCE = 120_000  # milliseconds
@@ -64,6 +64,7 @@ def record(film: Film, names: dict[str, str], truth: list[str]) -> None:
         if page.evaluate(LEFT):
             break
         asked = page.locator(".question").inner_text()
+        page.evaluate("scrollTo(0, 0)")
         film.take(1400)
         key, word = answer(page, names, truth)
         film.take(1000, f"{key}: {word}")
