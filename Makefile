@@ -1,7 +1,8 @@
 # Needs Python 3.11 or newer and make, nothing else. Another Python: make test PYTHON=python3.12
 PYTHON ?= python3
-# Test processes. Further options of pytest: make test PYTEST="-p randomly --durations=50"
-JOBS ?= 2
+# Test processes, for two cores: many tests wait for a page or for another process. Further options of pytest:
+# make test PYTEST="-p randomly --durations=50"
+JOBS ?= 3
 PYTEST ?=
 # How many trials `make attack` makes of each attack, the seed of their random choices, and which (-k of pytest).
 TRIALS ?= 200
@@ -63,7 +64,7 @@ sbom: $(RUNTIME)
 
 # Any warning fails the build (mkdocs.yml).
 docs: $(DEVELOPMENT)
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Built: site/index.html"
 
 # Everything that is checked before a version is published (REPOSITORY=ADDRESS TAG=v1.2.3).
@@ -93,14 +94,16 @@ clean:
 	find . -name .venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 # Install the package with the pinned versions. Without an NVIDIA GPU, take the CPU builds of torch that
-# constraints-cpu.txt names for this platform, if pip can find them.
+# constraints-cpu.txt names for this platform, if pip can find them, or else those nearest to them.
 define install
 @pins="-c constraints.txt"; \
 if ! command -v nvidia-smi >/dev/null 2>&1; then \
   if $(PIP) install --quiet --dry-run --no-deps -r constraints-cpu.txt >/dev/null 2>&1; then \
     pins="$$pins -c constraints-cpu.txt"; \
+  elif $(BIN)/python supply/cpu_build.py >.venv/pins.txt; then \
+    pins="-c .venv/pins.txt"; \
   else \
-    echo "There is no NVIDIA GPU here, but your package index has no CPU build of torch for this platform:" >&2; \
+    echo "There is no NVIDIA GPU here, but no package index that pip knows has a CPU build of torch for this platform:" >&2; \
     echo "installing its CUDA build, several gigabytes. To avoid that, add PyTorch's index of CPU builds:" >&2; \
     echo "PIP_EXTRA_INDEX_URL=<its address> make $(MAKECMDGOALS)" >&2; \
   fi; \
