@@ -17,7 +17,7 @@ from sortal.research.figures import FiguresResult
 
 def test_export_options_reach_the_library(stub: Stub) -> None:
     loaded = stub("sortal.reviews.loading.load_run", "the run")
-    asked = stub("sortal.exchange.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
+    asked = stub("sortal.discovery.exporting.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
     for name in EXPORT_FORMATS:
         assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", NOTE)
         usual = {"run": "the run", "format": name, "out": None, "how": "hardlink", "force": False}
@@ -27,7 +27,7 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
         invoke("export", "r", "--format", "folders", "--out", "o", "--how", how, "--force", "--absolute-paths")
         chosen = {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
         assert asked.pop() == {**chosen, "absolute_paths": True}
-    stub("sortal.exchange.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
+    stub("sortal.discovery.exporting.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
     message = "5 images written as csv: o\n  missing, left out: a.png\n"
     assert invoke("export", "r", "--format", "csv") == Done(3, message, NOTE)
 
