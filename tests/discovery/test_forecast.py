@@ -12,39 +12,21 @@ import numpy as np
 import pytest
 from conftest import SortedRun
 from PIL import Image
+from support.costs import measurements
 from support.runtimes import CPU
 
 from sortal.cli import options
 from sortal.config import LARGER, SMALLER, Discovery, Reading
 from sortal.discovery import defaults
 from sortal.discovery import forecast as forecasting
-from sortal.discovery.forecast import (
-    CHECK_SECONDS,
-    CLUSTER_SECONDS,
-    K_SECONDS,
-    RECORD_BYTES,
-    REPORT_SECONDS,
-    STARTING,
-    RunForecast,
-    Work,
-    disk,
-    forecast,
-    forecast_prediction,
-    memory,
-    model_bytes,
-    seconds,
-)
+from sortal.discovery.costs import Work
+from sortal.discovery.forecast import STARTING, RunForecast, forecast, forecast_prediction
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import stages_of
-from sortal.discovery.rates import Measurements
-from sortal.discovery.sampling import TABLE_BYTES
 from sortal.errors import InputError, Remedy
 from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
-from sortal.learning.backbones.registry import load_backbone
-from sortal.learning.features import LARGEST_FEATURE_FILE
-from sortal.learning.methods import make
 
 SMALL = Discovery(backbone="convnet", method="gcd", epochs=3)
 TRANSFORMER = Discovery(backbone="test_vit", weights="random", epochs=2, k=4)
@@ -55,18 +37,6 @@ ORDER = ("pixels", "check", "learn", "features", "k", "clusters", "report")
 def quick_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure rates for a moment: these tests ask what follows from them."""
     monkeypatch.setattr("sortal.discovery.rates.TIMED", 0.01)
-
-
-def measurements(**changes: Any) -> Measurements:
-    rates = {"decode": 0.02, "view": 0.25, "step": 2.0}
-    sizes = {"stored": 300.0, "base": 10_000, "working": 2000}
-    return Measurements(**{**rates, **sizes, "tiny": False, "unreadable": (), **changes})
-
-
-def work(**changes: Any) -> Work:
-    usual = {"learned": 100, "rest": 0, "k": 2, "width": 3, "steps": 0.0, "through_trunk": 0, "counts": 0}
-    flags = {"estimates_k": True, "clusters": True, "kept": False, "pilot": False, "on_gpu": True}
-    return Work(**{**usual, **flags, **changes})
 
 
 def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
@@ -204,32 +174,31 @@ def test_a_full_disk_is_answered_with_a_sample_in_the_words_of_the_front_end(
         assert note.endswith(f"Choose a folder on another disk, or learn on a sample ({text}).")
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({}, ["--learn-on 2000", "--epochs 25", "--views 2", "--method kmeans"]),
-        ({"images": 300_000, "views": None}, ["--learn-on 30000", "--epochs 25", "--views 2", "--method kmeans"]),
-        ({"images": 3000, "views": 2, "epochs": 1}, ["--method kmeans"]),
-        ({"images": 3000, "backbone": "convnet"}, ["--epochs 25", "--method kmeans"]),
-        ({"images": 3000, "method": "kmeans"}, []),
-    ],
-)
-def test_quicker_ways_are_those_that_apply(change: dict[str, Any], named: list[str], tmp_path: Path) -> None:
+def test_a_plan_of_more_than_ten_minutes_names_quicker_ways_with_their_prices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 images in all, of which nothing takes longer than 600 s but what is said here: 600 s for a step of training."""
     job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
-    plan = replace(
-        forecast(job), **{"images": 9000, "epochs": 100, "views": 8, "method": "gcd", "backbone": "vit", **change}
-    )
-    assert [options.spell(way.settings) for way in forecasting.quicker(plan, None)] == named
-    assert not [way for way in forecasting.quicker(plan, 2000) if "learn_on" in way.settings], "it already does"
+    monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements(step=600.0))
+    found = forecast(job, options.spell)
+    took = found.seconds["learn"]
+    assert took >= 3 * 600
+    assert found.quicker.startswith("This takes about 30 min; other settings are quicker. Train for fewer epochs in ")
+    assert "(--epochs 1), or do not train at all in about " in found.quicker
+    assert found.quicker.endswith("(--method kmeans).")
+    assert "epochs=1" in forecast(job).quicker
+    monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements(step=100.0))
+    assert not forecast(job).quicker
 
 
-def test_a_plan_of_hours_names_quicker_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
-    monkeypatch.setattr(forecasting, "seconds", lambda *_, **__: {"learn": 7200.0})
-    (note,) = (each for each in forecast(job, options.spell).notes if each.startswith("This takes about 2.0 h; other"))
-    assert note.endswith("or do not train at all (--method kmeans).")
-    monkeypatch.setattr(forecasting, "seconds", lambda *_, **__: {"learn": 3599.0})
-    assert not [each for each in forecast(job).notes if "quicker" in each]
+    monkeypatch.setattr(forecasting, "cores", lambda: 2)
+    for others, said in ((0.39, 0), (None, 0), (1.0, 1)):
+        monkeypatch.setattr(forecasting, "measure", lambda *_, others=others, **__: measurements(others=others))
+        busy = [note for note in forecast(job).notes if note.startswith("Other programs use 1.0 of 2 cores, ")]
+        assert len(busy) == said
+    assert busy[0].endswith("alone on the machine, it may be 4 s."), "half of what was measured"
 
 
 def test_unreadable_files_are_skipped_and_listed(tmp_path: Path) -> None:
@@ -340,71 +309,6 @@ def test_a_prediction_is_planned_without_changing_the_run(sorted_run: SortedRun,
 
 
 # Costs
-
-
-def test_the_size_of_a_model_counts_its_weights_and_two_checkpoints() -> None:
-    """RankStats trains the small network and 3 outputs by 512 features and a bias, UNO the same without biases."""
-    backbone = load_backbone("convnet")
-    model = sum(4 * value.numel() for value in backbone.net.state_dict().values())
-    assert model_bytes(backbone, None) == model
-    by_method: dict[str, int] = {"rankstats": 513, "uno": 512}
-    for name, outputs in by_method.items():
-        recipe = defaults.recipe_for(replace(SMALL, method=name), 40, on_gpu=False)
-        method = make(recipe, backbone, k=3, known=[0, 1])
-        assert model_bytes(backbone, method) == model + 4 * (model + 4 * 3 * outputs), "weights and momentum, twice"
-
-
-def test_disk_space_is_the_sum_of_its_parts() -> None:
-    """10 images of 3 features: pixels, a report as large, features twice, the model and tables."""
-    needed = 10 * 300 + 10 * 300 + 10 * 2 * 12 + 70 + 10 * TABLE_BYTES
-    few = work(learned=10)
-    assert disk(few, measurements(), 70, None) == needed
-    assert disk(few, measurements(), 70, token_cache.TokenPlan(50, "file")) == needed + 50
-    assert disk(few, measurements(), 70, token_cache.TokenPlan(50, "memory")) == needed
-    counted = disk(replace(few, counts=2), measurements(), 70, None)
-    assert counted == needed + 10 * 2 * 12 + 2 * 70, "each round has features and a model"
-    assert disk(replace(few, counts=2, pilot=True), measurements(), 70, None) == counted + 10 * 12 + 70
-    assert disk(replace(few, rest=5), measurements(), 70, None) == needed + 5 * (2 * 12 + TABLE_BYTES)
-
-
-def test_memory_is_that_of_the_largest_stage() -> None:
-    few, large = work(learned=10), measurements(base=7, working=10**9)
-    names = 10 * RECORD_BYTES
-    assert memory(few, large, None) == 7 + names + 10**9
-    assert memory(few, large, token_cache.TokenPlan(50, "memory")) == 7 + names + 10**9 + 50
-    assert memory(few, large, token_cache.TokenPlan(50, "device")) == 7 + names + 10**9
-    small = measurements(base=7, working=0)
-    assert memory(work(learned=10, width=10**5), small, None) == 7 + names + 3 * 4 * 10 * 10**5, "features three times"
-    many = memory(work(learned=10**6, width=1000), small, None)
-    assert many == 7 + 10**6 * RECORD_BYTES + 2 * LARGEST_FEATURE_FILE, "large ones are in files"
-
-
-def test_times_are_counts_multiplied_by_rates() -> None:
-    def times(order: tuple[str, ...] = ORDER, **changes: Any) -> dict[str, float]:
-        return seconds(order, work(**changes), measurements())
-
-    k, clusters = (100_000 * 2 * 3 * each[0] for each in (K_SECONDS, CLUSTER_SECONDS))
-    usual = times(learned=100_000, through_trunk=80, steps=20.5)
-    assert usual == {
-        "pixels": 2000.0,
-        "check": round(100_000 * CHECK_SECONDS, 3),
-        "learn": 80 * 0.25 + 20.5 * 2,
-        "features": 25_000.0,
-        "k": round(k, 3),
-        "clusters": round(2 * clusters, 3),
-        "report": round(REPORT_SECONDS[0] + 8000 * REPORT_SECONDS[1], 3),
-    }
-    counted = times(learned=100_000, counts=2)
-    assert counted["learn"] == round(25_000 + 2 * (25_000 + 2 * (k + clusters)), 3)
-    assert times(learned=100_000, counts=2, pilot=True)["learn"] == round(counted["learn"] + 25_000, 3)
-    assert counted["clusters"] == round(4 * clusters, 3)
-    kept = times(learned=100_000, counts=2, kept=True)
-    assert kept["learn"] == round(25_000 + 2 * 2 * (k + clusters), 3), "only the first pass is a whole one"
-    assert kept["features"] == 0
-    first = times(order=("pixels", "check", "k", "learn", "features", "clusters", "report"), learned=100_000)
-    assert first["k"] == round(k + 25_000, 3), "k is estimated on features of its own"
-    neither = times(learned=100_000, estimates_k=False, clusters=False)
-    assert (neither["k"], neither["clusters"]) == (0, 0)
 
 
 def test_the_work_of_training_follows_from_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

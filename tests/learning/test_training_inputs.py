@@ -1,21 +1,24 @@
 """The inputs of training: cached tokens where they fit, shared by several runs, or live views."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from support.stores import small_store
 from support.tiny_run import LARGE, a_transformer, settings
 
 from sortal.errors import InputError
+from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, SharedTokens
-from sortal.learning.training_inputs import TrainingInputs
+from sortal.learning.training_inputs import TrainingInputs, windows_of
 from sortal.system.device import Compute
 from sortal.system.distributed import launch
 from sortal.system.progress import Runtime
@@ -108,3 +111,45 @@ def test_a_network_without_patches_sees_all_of_a_view() -> None:
     made = one.make(encoder(backbone), one.plan(3, resumed=False))
     assert isinstance(made, CachedTokens)
     assert made.patterns is None
+
+
+def test_the_trunk_sees_windows_of_views_as_a_slow_reference_does() -> None:
+    """Each view by itself: its crop, the patches of its pattern, and the blocks on these alone, in bfloat16 at last."""
+    backbone, store, config = a_transformer().backbone, small_store(6, LARGE), settings(patches=0.5, windows=True)
+    one = inputs(backbone, ROOM, [], store=store, config=config)
+    patterns = windows_of(backbone, config)
+    assert patterns is not None
+    trunk = FrozenEncoder(backbone, Compute(backbone.device), patterns=patterns)
+    plan = one.plan(3, resumed=False)
+    made = one.make(trunk, plan)
+    assert isinstance(made, CachedTokens)
+    assert (made.tokens.shape, made.patterns) == ((6, 3, 3, 64), None), "a step sees all that is left"
+    assert plan is not None
+    assert plan.bytes == made.tokens.nbytes
+    keys, net = views.content_keys(store), cast(Any, backbone.net)
+    for row, view in product(range(6), range(3)):
+        size = backbone.spec.image_size
+        crop = views.random_crops(
+            store, keys, np.array([row]), np.array([view]), size=size, flip=config.flip, seed=config.seed, epoch=0
+        )
+        pixels = torch.from_numpy(store.crops(crop.rows, crop.tops, crop.lefts, size))
+        tokens = net._pos_embed(net.patch_embed(backbone.normalise(pixels, torch.from_numpy(crop.flipped))))
+        assert crop.states is not None
+        seen = patterns[views.pattern_of(crop.states)[0]]
+        tokens = tokens[:, [0, *(1 + seen).tolist()]]
+        for block in backbone.blocks[:-1]:
+            tokens = block(tokens)
+        expected = tokens[0].to(torch.bfloat16)
+        assert torch.allclose(made.tokens[row, view], expected, rtol=2**-7, atol=1e-5), "to the last bit but one"
+
+
+def test_tokens_of_windows_are_others_than_those_of_whole_views(tmp_path: Path) -> None:
+    backbone, shared, keys = a_transformer().backbone, SharedTokens(tmp_path), list[str]()
+    for changes in ({"windows": True}, {"windows": True, "patches": 0.75}, {}, {"windows": True, "patches": 1.0}):
+        one = inputs(backbone, ROOM, [], shared=shared, config=settings(**{"patches": 0.5, **changes}))
+        one.plan(3, resumed=False)
+        keys.append(one.key)
+    assert len(set(keys)) == 3
+    assert keys[2] == keys[3], "all patches are a whole view"
+    small = load_backbone("convnet", weights="random", image_size=8)
+    assert windows_of(small, settings(patches=0.5, windows=True)) is None

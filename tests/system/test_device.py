@@ -1,5 +1,6 @@
 """Device, precision and compilation: the choices, compilers that fail, and recognising out-of-memory errors."""
 
+import io
 import logging
 import os
 from collections.abc import Callable
@@ -59,6 +60,7 @@ def test_a_processor_that_may_not_use_all_it_has_computes_in_float32(monkeypatch
 
 def test_a_torch_that_cannot_detect_amx_uses_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported", raising=False)
+    monkeypatch.setattr(device_module, "multiplies_int8", lambda: False)
     assert choose_compute(CPU, worthwhile=False) == Compute(CPU)
 
 
@@ -222,3 +224,72 @@ def test_running_out_of_memory_on_this_machine_is_recognised() -> None:
 )
 def test_out_of_memory_errors_are_recognised(error: BaseException, ran_out: bool) -> None:
     assert is_out_of_memory(error) is ran_out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"),
+    [
+        ({1: 4.0, 2: 2.0, 4: 1.0}, 4),
+        ({1: 1.0, 2: 8.0, 4: 9.0}, 1),
+        ({1: 0.8, 2: 0.9, 4: 1.0}, 4),  # not clearly quicker
+    ],
+)
+def test_fewer_threads_are_chosen_where_they_are_clearly_quicker(seconds: dict[int, float], best: int) -> None:
+    assert device_module.quickest([1, 2, 4], seconds.__getitem__) == best
+
+
+def test_threads_are_settled_once_and_never_where_a_person_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, before = list[int](), torch.get_num_threads()
+    monkeypatch.setattr(device_module, "cores", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+
+    def seconds(threads: int) -> float:
+        asked.append(threads)
+        return float(threads)
+
+    monkeypatch.setattr(device_module, "_seconds_with", seconds)
+    try:
+        device_module.settle_threads.cache_clear()
+        assert device_module.settle_threads() is None, "OMP_NUM_THREADS is set in tests"
+        assert not asked
+        device_module.settle_threads.cache_clear()
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        said = "Other programs keep the processor busy; 1 thread instead of 4 will be quicker."
+        assert [device_module.settle_threads() for _ in range(2)] == [said] * 2
+        assert asked == [1, 2, 4] * 3
+    finally:
+        device_module.settle_threads.cache_clear()
+        monkeypatch.undo()
+        torch.set_num_threads(before)
+
+
+def test_frozen_layers_use_int8_where_the_processor_multiplies_it_and_nothing_else_was_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_module, "multiplies_int8", lambda: True)
+    hardware(monkeypatch, amx=False)
+    asked: tuple[Any, ...] = (AUTO, "float32", "bf16")
+    assert [choose_compute(CPU, precision=each, worthwhile=False).int8 for each in asked] == [True, False, False]
+    assert not choose_compute(torch.device("cuda"), worthwhile=False).int8
+    hardware(monkeypatch, amx=True)
+    assert not choose_compute(CPU, worthwhile=False).int8, "bfloat16 is quicker"
+
+
+@pytest.mark.parametrize(
+    ("engines", "vnni", "capability", "cpuinfo", "found"),
+    [
+        (["onednn"], True, "AVX512", "", True),
+        (["onednn"], True, "AVX2", "", False),
+        (["onednn"], False, "DEFAULT", "Features\t: fp asimd asimddp\n", True),
+        (["onednn"], False, "DEFAULT", "Features\t: fp asimd\n", False),
+        (["qnnpack"], True, "AVX512", "Features\t: asimddp\n", False),
+    ],
+)
+def test_int8_needs_products_and_a_library(
+    engines: list[str], vnni: bool, capability: str, cpuinfo: str, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.quantized, "supported_engines", engines)
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: vnni, raising=False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(device_module, "open", lambda *_, **__: io.StringIO(cpuinfo), raising=False)
+    assert device_module.multiplies_int8.__wrapped__() == found

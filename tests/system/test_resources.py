@@ -58,3 +58,41 @@ def test_a_folder_that_will_be_made_is_on_the_disk_of_its_parents(tmp_path: Path
     (tmp_path / "file").touch()
     for folder in (tmp_path, tmp_path / "a" / "b", tmp_path / "file"):
         assert abs(resources.free_disk(folder) - free) < 2**30
+
+
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [
+        ({}, 4),
+        ({"cpu.max": "max 100000"}, 4),
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "1000 100000"}, 1),
+        ({"cpu.max": "900000 100000"}, 4),
+        ({"cpu.max": "100000 0"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+    ],
+)
+def test_cores_are_those_of_the_affinity_and_the_share_of_a_container(
+    files: dict[str, str], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    monkeypatch.setattr(resources, "CGROUPS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 3, 5}, raising=False)
+    assert resources.cores() == most
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert resources.cores() == 1
+
+
+def test_the_load_is_what_others_used_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cores were busy for 3 s of 2, of which this process took 1."""
+    times = iter(
+        [(100.0, 7.0, 50.0), (103.0, 8.0, 52.0), (100.0, 7.0, 50.0), (103.0, 8.0, 50.1), None, (1.0, 1.0, 9.0)]
+    )
+    monkeypatch.setattr(resources.Load, "_seconds", staticmethod(lambda: next(times)))
+    assert [resources.Load().others() for _ in range(3)] == [1.0, None, None], "not in a moment"
+    monkeypatch.undo()
+    assert (seconds := resources.Load._seconds()) is None or all(each > 0 for each in seconds)

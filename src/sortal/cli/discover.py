@@ -147,10 +147,12 @@ def discover(
         if asked and not (_can_ask() and processes() == 1):
             ways = (Remedy("train again", yes=True), Remedy("see what it costs", dry_run=True), ANOTHER_FOLDER)
             raise InputError(str(job.retraining), *ways)
-        if asked or dry_run:
+        if asked or dry_run or (processes() == 1 and job.may_take_long):
             from sortal.discovery.forecast import forecast
 
             planned = forecast(job, spell, since=since)
+            if planned.quicker and not dry_run:
+                say(planned.quicker)
     if dry_run:
         printing.print_json(planned.to_json()) if json else print_forecast(planned)
         return 0
@@ -205,7 +207,7 @@ def print_forecast(p: "Forecast") -> None:
         ("time", printing.total_time(p.seconds)),
     )
     printing.print_table((), rows, left=2)
-    for text in p.notes:
+    for text in (*p.notes, *filter(None, [p.quicker])):
         print(f"\n{plain(text)}")
     printing.print_list(printing.IN_SAMPLE, [printing.line(file) for file in p.unreadable_sample])
 

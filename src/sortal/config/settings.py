@@ -57,6 +57,12 @@ class Discovery(SettingsGroup):
         "images; a saved model.json; or your own, FILE.py:NAME. auto is a DINOv2: ViT-B/14 with a GPU, or ViT-S/14.",
     )
     weights: str | None = option(None, "File of the backbone's weights; downloaded from the hub by default.")
+    image_size: int | Auto = option(
+        AUTO,
+        "Height and width of what the network sees, in pixels; auto is its own, or less without a GPU where that costs "
+        "little.",
+        least=8,
+    )
     epochs: int | Auto = option(AUTO, "Epochs to train for; auto suits the images and the machine.", least=0)
     lr: float | Auto = option(AUTO, "Learning rate; auto is the method's own. Lower it if training fails.", above=0)
     views: int | Literal["auto", "live"] = option(
@@ -70,7 +76,11 @@ class Discovery(SettingsGroup):
         "Another setting, such as training.batch_size=64; --help --method NAME lists a method's. May be repeated.",
     )
     seed: int = option(0, "Seed of every random choice.", least=0, most=2**31 - 1)
-    k_max: int = option(1000, "Largest k the estimate considers.", least=2)
+    k_max: int | Auto = option(
+        AUTO,
+        "Largest k the estimate considers; auto is 1000, or four times the labelled classes if that is more.",
+        least=2,
+    )
     n_init: int = option(20, "Restarts of k-means; the best result is used.", least=1)
     held_out: float = option(
         0.2, "Share of the labelled images held out from training, to calibrate confidence.", least=0, most=0.5

@@ -35,6 +35,7 @@ class Training(SettingsGroup):
     views: int | Auto | None = option(AUTO, least=2)
     flip: bool = option(True)
     patches: float = option(1.0, above=0, most=1)  # share of the patches of a cached view that a step sees
+    windows: bool = option(False)  # whether the trunk does without the others, too: views that cost and show less
     balanced: bool = option(True)  # half of each batch is labelled, in expectation
     repeats: float | None = option(None, least=1)  # of a labelled image for each of another, at most, if balanced
     validate_every: int = option(1, least=1)  # epochs

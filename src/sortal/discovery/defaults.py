@@ -23,12 +23,15 @@ from sortal.config import (
     changed,
     registration_of,
 )
+from sortal.learning.backbones.names import path_of_saved
 from sortal.system.text import plural
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 # Without a GPU, a few hundred images are to take minutes: few views, and about as many steps for any collection up to
 # that size. On 585 flowers these find 16 of 16 classes in 8 minutes on two cores, with 97% of the images right.
-VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (20, 100), 60_000  # the fewest and the most epochs, and images in all
+VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (30, 150), 120_000  # the fewest and the most epochs, and images in all
+# Networks that were trained on images of several sizes, and the size of images that they see without a GPU.
+MULTISCALE, SIZE_ON_CPU = "patch14_dinov2", 168
 FEW_IMAGES = 2000  # below which training takes fewer epochs
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES = (config.TINY_CONTRAST, config.TINY_DISTILLATION, config.TINY_ROUNDS)  # of the small network
@@ -56,6 +59,14 @@ def trained_blocks(settings: Discovery) -> int | None:
         return settings.trained
     usual = settings.backbone in (CONVNET, VECTORS)  # of which all is trained
     return None if usual else registration_of(settings.method).trained
+
+
+def image_size(settings: Discovery, *, on_gpu: bool) -> int | None:
+    """Return the height and width of the network's input; None for its own, or that of a saved one."""
+    if settings.image_size != AUTO:
+        return settings.image_size
+    suited = settings.backbone.startswith("vit_") and MULTISCALE in settings.backbone
+    return None if on_gpu or not suited or path_of_saved(settings.backbone) is not None else SIZE_ON_CPU
 
 
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
@@ -95,7 +106,9 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
         usual = replace(usual, **config.VECTOR_SETTINGS)
     elif not on_gpu:
         fewest, most = EPOCHS_ON_CPU
-        usual = replace(usual, epochs=min(max(STEPS_ON_CPU // max(n_images, 1), fewest), most), views=VIEWS_ON_CPU)
+        epochs = min(max(STEPS_ON_CPU // max(n_images, 1), fewest), most)
+        windows = usual.patches < 1  # of which twice as many cost the same
+        usual = replace(usual, epochs=epochs, views=VIEWS_ON_CPU * (1 + windows), windows=windows)
     elif of.losses is not Rounds:
         usual = replace(usual, epochs=EPOCHS if n_images >= FEW_IMAGES else FEWER_EPOCHS)
     return replace(
@@ -114,11 +127,9 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
     network = settings.backbone not in (CONVNET, VECTORS)
     chosen = trains and settings.epochs == AUTO and network
     if chosen and not on_gpu and settings.views == AUTO:
-        short = f"{plural(training.epochs, 'epoch')} on {training.views} views of each image"
-        found.append(
-            f"Without a GPU, training is short: {short}. More may sort better; {EPOCHS_ON_CPU[1]} epochs on {VIEWS} "
-            "views take about four times as long."
-        )
+        of_image = "parts" if training.windows else "views"
+        short = f"{plural(training.epochs, 'epoch')} on {training.views} {of_image} of each image"
+        found.append(f"Without a GPU, training is short: {short}. {VIEWS} may sort better, and take longer.")
     elif chosen and on_gpu and of.losses is not Rounds:
         few = f"for fewer than {FEW_IMAGES:,} images (the paper: {EPOCHS})"
         why = "as in the paper" if training.epochs == EPOCHS else few

@@ -1,22 +1,20 @@
-"""What a run or a prediction will cost: from the sizes of its arrays, and from three rates (`rates`).
-
-Whatever is not measured takes little time, which is proportional to the work by constants from `benchmarks/RESULTS.md`.
-"""
+"""What a run or a prediction will cost: from the sizes of its arrays, and from three rates (`rates`)."""
 
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
-from sortal.config import AUTO, CONVNET, VIEWS, Discovery, Granularity, Rounds, Training, is_reference
+from sortal.config import AUTO, CONVNET, VIEWS, Granularity, Rounds, Training, is_reference
 from sortal.discovery import defaults, stages
+from sortal.discovery.alternatives import LONG, quicker
+from sortal.discovery.costs import FEATURE_BYTES, Work, disk, memory, model_bytes, seconds, seconds_to_report
 from sortal.discovery.grouping.counting import hidden_classes
 from sortal.discovery.grouping.rounds import epochs_of_rounds
 from sortal.discovery.job import Job
@@ -30,29 +28,19 @@ from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.names import path_of_saved
 from sortal.learning.backbones.registry import cached_weights, check_downloadable, load_backbone, load_without_weights
-from sortal.learning.features import LARGEST_FEATURE_FILE
 from sortal.learning.health import PROBED_IMAGES
-from sortal.learning.methods import Method, make
+from sortal.learning.methods import make
 from sortal.learning.token_cache import TokenPlan
+from sortal.learning.training_inputs import windows_of
 from sortal.reviews.loading import load_run
 from sortal.runs.run import MODEL
 from sortal.system.device import choose_compute, choose_device, name_of
-from sortal.system.mapped_arrays import LARGE_ARRAY
 from sortal.system.progress import Runtime
-from sortal.system.resources import free_disk, free_memory
+from sortal.system.resources import cores, free_disk, free_memory
 from sortal.system.text import byte_sizes, duration, plural
-from sortal.web.report import report
 
 FORWARD = 1 / 3  # share of the forward pass in a training step
-CHECK_SECONDS = 5e-5  # to check an image
-# To estimate k, and to cluster, by rows · clusters · features: on a GPU, and on two cores.
-K_SECONDS, CLUSTER_SECONDS = (3e-9, 2e-7), (1.3e-9, 3e-8)
-REPORT_SECONDS = 1.0, 4e-4  # for a report, and for each of its images
-FEATURE_BYTES = 4  # of each feature
-RECORD_BYTES = 3000  # of memory for each image: names, digests, places, and the thumbnail to find near-duplicates by
-LONG = 3600  # seconds from which a forecast names quicker settings
-FEWEST_SUGGESTED, SUGGESTED_SHARE = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share
-FEWEST_VIEWS = 2  # of each image that are suggested
+BUSY = 0.2  # share of the cores that others use, from which a forecast says so
 USUAL_CLASSES = 10  # of a collection that nothing is known about
 STARTING = "start"  # the time before the first stage, beside those of the stages
 
@@ -98,25 +86,8 @@ class RunForecast(Forecast):
     views: int | None  # cached views of an image; None for new views in every epoch
     tokens: TokenPlan | None  # the size and place of the cached views
     memory: int  # at the peak, without that of a GPU
+    quicker: str  # ways, if it takes long
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """How much a run has to compute."""
-
-    learned: int  # images that it learns on
-    rest: int  # images whose category is predicted
-    k: int
-    estimates_k: bool
-    clusters: bool  # by k-means; otherwise a classifier tells the categories
-    width: int  # of features
-    steps: float  # of training
-    through_trunk: int  # views, while training
-    counts: int  # times that categories are counted between rounds of training
-    pilot: bool  # whether there is a round of training to count on
-    kept: bool  # whether the trunk's tokens are kept between rounds, so that features are nearly free
-    on_gpu: bool
 
 
 def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = None) -> RunForecast:
@@ -128,7 +99,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
     whole, (job, _) = job, learned_part(job)
     settings, recipe, n = job.settings, job.recipe, len(job.images)
     notes: list[str] = []
-    backbone = _load_backbone(settings, notes) if job.images.features is None else backbone_of(job)
+    backbone = _load_backbone(job, notes) if job.images.features is None else backbone_of(job)
     started = {} if since is None else {STARTING: round(perf_counter() - since, 3)}
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
     known, k = job.images.known, _expected_k(job)
@@ -142,6 +113,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         training.precision,
         job.runtime,
         max_pixels=settings.max_pixels,
+        patterns=windows_of(backbone, training) if method is not None else None,
         step=None if method is None else partial(measure_step, job, method.to(job.device)),
     )
     found = RunForecast(
@@ -164,11 +136,13 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         disk=disk(work, measured, model_bytes(backbone, method), tokens),
         free_disk=free_disk(job.cache),
         seconds=started | seconds(stages_of(whole), work, measured),
+        quicker="",
         notes=(),
         unreadable_sample=measured.unreadable,
     )
     advice = remedies(job, backbone, n) if found.disk > found.free_disk else ()
-    return replace(found, notes=(*notes, *_notes(job, found, measured, advice, spell)))
+    slow = _slow(whole, found, partial(_price, backbone=backbone, measured=measured), backbone, spell)
+    return replace(found, quicker=slow, notes=(*notes, *_notes(job, found, measured, advice, spell)))
 
 
 def forecast_prediction(
@@ -191,7 +165,7 @@ def forecast_prediction(
     measured = measure(read, backbone.to(device), found.facts.precision, runtime, max_pixels=limit)
     each |= {"pixels": n * measured.decode, "features": n * measured.view}
     if update:
-        each["report"] = _seconds_to_report(before + n)
+        each["report"] = seconds_to_report(before + n)
     return PredictionForecast(
         images=n,
         in_run=before,
@@ -208,20 +182,18 @@ def forecast_prediction(
 # The plan
 
 
-def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
+def _load_backbone(job: Job, notes: list[str]) -> Backbone:
     """Load the backbone, with arbitrary weights (which take the same time) instead of downloading any.
 
     Weights that the run could not download are an error, as they would be then.
     """
-    name = settings.backbone
+    settings, name = job.settings, job.settings.backbone
     given = settings.weights is not None or name == CONVNET or is_reference(name) or path_of_saved(name) is not None
     if given or cached_weights(name) is not None:
-        return load_backbone(
-            name, weights=settings.weights, trained=defaults.trained_blocks(settings), seed=settings.seed
-        )
+        return backbone_of(job)
     check_downloadable(name)
     notes.append(f"The weights of {name} are not on this machine; the run downloads them first.")
-    backbone = load_without_weights(name)
+    backbone = load_without_weights(name, job.image_size)
     backbone.source = "the Hugging Face hub"
     return backbone
 
@@ -233,7 +205,7 @@ def _planned_views(
     if not training.epochs or training.views is None or not backbone.has_trunk:
         return None, None
     n, views = len(job.images), max(VIEWS if isinstance(training.views, str) else training.views, least)
-    needed = n * views * 2 * math.prod(token_cache.token_shape(backbone))
+    needed = n * views * 2 * math.prod(token_cache.token_shape(backbone, windows_of(backbone, training)))
     tokens = token_cache.plan_tokens(needed, stages.token_budget(job), job.device, job.cache)
     if tokens.where is None:
         notes.append(f"{views} views of {plural(n, 'image')}: {tokens}, which is slower.")
@@ -292,63 +264,23 @@ def _tokens_fit(job: Job, backbone: Backbone) -> bool:
 # Costs
 
 
-def model_bytes(backbone: Backbone, method: Method | None) -> int:
-    """Return the bytes of a saved model, and of two checkpoints of its trained part, with weights and momentum."""
-    weights: list[torch.Tensor] = [*backbone.net.state_dict().values()]
-    trained = [value for value in method.parameters() if value.requires_grad] if method is not None else []
-    return sum(value.nbytes for value in weights) + 2 * 2 * sum(value.nbytes for value in trained)
-
-
-def memory(work: Work, measured: Measurements, tokens: TokenPlan | None) -> int:
-    """Return the peak memory: that of the process, and of the stage that adds most to it."""
-    rows = FEATURE_BYTES * work.learned * work.width
-    training = measured.working + (tokens.bytes if tokens is not None and tokens.where == "memory" else 0)
-    # Features as computed, by content, and in order; large ones are in files.
-    features = 3 * rows if rows < LARGE_ARRAY else 2 * LARGEST_FEATURE_FILE
-    return measured.base + RECORD_BYTES * work.learned + max(training, features)
-
-
-def disk(work: Work, measured: Measurements, model: int, tokens: TokenPlan | None) -> int:
-    """Return the peak size of the run's folder, while it holds cached tokens; `model` are the bytes of each round."""
-    rounds, row = 1 + work.counts + work.pilot, FEATURE_BYTES * work.width
-    pixels = round(work.learned * measured.stored)
-    features = (rounds + 1) * work.learned * row + 2 * work.rest * row  # in the cache and in the run
-    page = min(pixels, report.LARGEST_REPORT)  # its thumbnails are smaller than the pixels
-    cached = tokens.bytes if tokens is not None and tokens.where == "file" else 0
-    return pixels + features + rounds * model + page + (work.learned + work.rest) * TABLE_BYTES + cached
-
-
-def seconds(order: Sequence[str], work: Work, measured: Measurements) -> dict[str, float]:
-    """Return the time of each stage, in this order.
-
-    Clusters are found twice, the second time to see how stable they are, and on the features of all rounds of training.
-    Between rounds, categories are counted: each time on new features, with two estimates of k, and with clusters for
-    that k and for another.
-    """
-    n, raw = work.learned, work.learned * measured.view
-    again = 0.0 if work.kept else raw  # other features of the same images
-    size = n * work.k * work.width * (1.0 if work.on_gpu else 2 / torch.get_num_threads())
-    k, clusters = (size * rate[0 if work.on_gpu else 1] for rate in (K_SECONDS, CLUSTER_SECONDS))
-    each = {
-        "pixels": n * measured.decode,
-        "check": n * CHECK_SECONDS,
-        "learn": work.through_trunk * measured.view
-        + work.steps * measured.step
-        + (raw if work.counts else 0.0)
-        + work.counts * (again + 2 * (k + clusters))
-        + work.pilot * again,
-        "features": again,
-        "k": work.estimates_k * k + (raw if order.index("k") < order.index("learn") else 0.0),
-        "clusters": work.clusters * (2 + work.counts) * clusters,
-        "rest": work.rest * max(measured.decode, measured.view),  # images are read while others are in the network
-        "report": _seconds_to_report(n + work.rest),
-    }
-    return {stage: round(each[stage], 3) for stage in order}
-
-
-def _seconds_to_report(images: int) -> float:
-    fixed, each = REPORT_SECONDS
-    return fixed + each * min(images, report.NAMED_IMAGES)
+def _price(job: Job, backbone: Backbone, measured: Measurements) -> float:
+    """Return the seconds of a job with other settings than those that were measured, which it learns on a part of."""
+    whole, (job, _) = job, learned_part(job)
+    training = job.recipe.training if job.recipe.learns else replace(job.recipe.training, epochs=0)
+    views, _ = _planned_views(job, backbone, training, [], least=2)
+    size = (job.image_size or backbone.spec.image_size) / backbone.spec.image_size
+    rates = {name: getattr(measured, name) * size**2 for name in ("view", "crop", "step")}
+    work = _work(
+        job,
+        backbone,
+        training,
+        _rounds(job, training),
+        views,
+        _expected_k(job),
+        rest=len(whole.images) - len(job.images),
+    )
+    return sum(seconds(stages_of(whole), work, replace(measured, **rates)).values())
 
 
 # Notes
@@ -369,8 +301,12 @@ def _notes(
         needed, free = byte_sizes(found.disk, found.free_disk)
         elsewhere = Remedy("choose a folder on another disk")
         add(f"Not enough disk space: {needed} needed, {free} free.", elsewhere, *advice)
-    if (took := sum(found.seconds.values())) >= LONG and (ways := quicker(found, job.settings.learn_on)):
-        add(f"This takes about {duration(took)}; other settings are quicker.", *ways)
+    if measured.others is not None and measured.others > BUSY * cores():
+        alone = sum(found.seconds.values()) * max(1 - measured.others / cores(), BUSY)
+        notes.append(
+            f"Other programs use {measured.others:.1f} of {plural(cores(), 'core')}, and the time counts on that; "
+            f"alone on the machine, it may be {duration(alone)}."
+        )
     if found.memory - measured.base > free_memory():
         needed, free = byte_sizes(found.memory - measured.base, free_memory())
         notes.append(f"There may not be enough memory: {needed} more needed, {free} free. Choose a smaller backbone.")
@@ -379,16 +315,13 @@ def _notes(
     return notes
 
 
-def quicker(found: RunForecast, learn_on: int | None) -> list[Remedy]:
-    """Return the settings that would make a run quicker; which of them costs least accuracy depends on the images."""
-    ways = []
-    sample = max(FEWEST_SUGGESTED, 1000 * round(SUGGESTED_SHARE * found.images / 1000))
-    if learn_on is None and sample <= found.images // 2:
-        ways.append(Remedy("learn on some of the images, and predict the others", learn_on=sample))
-    if found.method != "kmeans" and found.epochs:
-        if found.epochs > 1:
-            ways.append(Remedy("train for fewer epochs", epochs=max(found.epochs // 4, 1)))
-        if found.backbone != CONVNET and (found.views is None or found.views > FEWEST_VIEWS):
-            ways.append(Remedy("cache fewer views of each image", views=FEWEST_VIEWS))
-        ways.append(Remedy("do not train at all", method="kmeans"))
-    return ways
+def _slow(
+    job: Job, found: RunForecast, price: Callable[[Job], float], backbone: Backbone, spell: Spelling | None
+) -> str:
+    """Name quicker ways than a job that takes long, with their prices; empty if it does not, or if there are none."""
+    took = sum(found.seconds.values())
+    ways = quicker(job, took, backbone.sees_windows, price) if took >= LONG else []
+    if not ways:
+        return ""
+    error = InputError(f"This takes about {duration(took)}; other settings are quicker.", *ways)
+    return str(error) if spell is None else error.text(spell)

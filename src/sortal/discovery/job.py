@@ -26,7 +26,7 @@ from sortal.config import (
     registered,
     registration_of,
 )
-from sortal.discovery.defaults import recipe_for, resolved, trained_blocks
+from sortal.discovery.defaults import image_size, recipe_for, resolved, trained_blocks
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, with_added
 from sortal.discovery.given_features import FeatureFile, feature_file, with_added_features, without_network
 from sortal.discovery.run_places import check_output_folder
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
 AGREED = "agreed.json"  # in the cache
+MANY_IMAGES = 1000  # from which learning without a GPU may take long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +118,19 @@ class Job:
         return trained_blocks(self.settings)
 
     @property
+    def image_size(self) -> int | None:
+        """The height and width of the network's input; None for its own."""
+        return image_size(self.settings, on_gpu=self.on_gpu)
+
+    @property
     def on_gpu(self) -> bool:
         return self.device.type == "cuda"
+
+    @property
+    def may_take_long(self) -> bool:
+        """Whether to look for quicker ways first: learning from many images without a GPU, for the first time."""
+        many = self.images.features is None and len(self.images) >= MANY_IMAGES
+        return many and not self.on_gpu and self.recipe.learns and not self.cache.exists()
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -355,7 +367,7 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
             "into a folder named unlabelled, or leave their label empty in the table."
         )
     if isinstance(settings.k, str):
-        if settings.k == AUTO and settings.k_max < known:
+        if settings.k == AUTO and isinstance(settings.k_max, int) and settings.k_max < known:
             raise InputError(f"k_max must be at least {known} (the labelled classes), got {settings.k_max}.")
     elif not known <= settings.k <= known + unlabelled:
         raise InputError(

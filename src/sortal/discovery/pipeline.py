@@ -41,7 +41,7 @@ from sortal.reviews.journal import audited
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run
 from sortal.system import cache
-from sortal.system.device import start
+from sortal.system.device import settle_threads, start
 from sortal.system.files import LOCK_FILE, lock_folder
 from sortal.system.progress import Runtime, shown
 from sortal.system.text import plural
@@ -133,6 +133,8 @@ def carry_out(job: Job) -> Run:
             job.agree()
         job = replace(job, earlier=_with_review(job))
         stages = Stages(stages_of(job), job.runtime)
+        if not job.on_gpu and processes.size == 1 and (threads := settle_threads()):
+            stages.note(threads)
         job = with_reviewed_k(job, stages)
         whole, (job, chosen) = job, learned_part(job)
         processes.by_first(partial(check_room, job, backbone))
@@ -176,7 +178,13 @@ def backbone_of(job: Job) -> Backbone:
     if features is not None:
         mean = unit_rows(features).mean(axis=0, dtype=np.float64)
         return VectorBackbone(torch.from_numpy(mean), seed=settings.seed)
-    return load_backbone(settings.backbone, weights=settings.weights, trained=job.trained, seed=settings.seed)
+    return load_backbone(
+        settings.backbone,
+        weights=settings.weights,
+        image_size=job.image_size,
+        trained=job.trained,
+        seed=settings.seed,
+    )
 
 
 def _check_unchanged(job: Job) -> None:

@@ -5,8 +5,9 @@ Each is measured with the load that the machine has at that moment.
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -29,9 +30,11 @@ from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.learning.methods import Method
 from sortal.learning.optimiser import Optimiser
 from sortal.learning.step import WARM, TrainingStep
-from sortal.learning.views import centre_crop_batches
-from sortal.system.device import choose_compute
+from sortal.learning.training_inputs import patterns_of
+from sortal.learning.views import Crops, RowNumbers, centre_crop_batches, content_keys, random_crops
+from sortal.system.device import choose_compute, settle_threads
 from sortal.system.progress import Runtime
+from sortal.system.resources import Load
 
 SAMPLED_IMAGES, SAMPLED_BYTES, FEWEST_SAMPLED = 256, 2**25, 8  # so many, or so large, but at least these
 TIMED = 1.0  # seconds that the last timing of a rate takes, at least
@@ -43,12 +46,14 @@ class Measurements:
 
     decode: float  # an image, read and stored
     view: float  # through the whole network
+    crop: float  # a view to learn from through the trunk, perhaps a window
     step: float  # of training, on cached tokens where the backbone has a frozen part
     stored: float  # bytes of an image's pixels
     base: int  # peak memory before the network ran
     working: int  # memory that the network added to it
     tiny: bool  # most images
     unreadable: tuple[str, ...]
+    others: float | None = None  # cores that other programs used meanwhile
 
 
 def measure(
@@ -58,10 +63,16 @@ def measure(
     runtime: Runtime,
     *,
     max_pixels: int,
+    patterns: RowNumbers | None = None,
     step: Callable[[], float] | None = None,
 ) -> Measurements:
-    """Measure the three rates on a sample of images, that of training steps by a function, if there are any."""
-    sample, times = choose_sample(images), list[float]()
+    """Measure the three rates on a sample of images, that of training steps by a function, if there are any.
+
+    Views to learn from have one of the `patterns` of patches each.
+    """
+    if backbone.device.type == "cpu":
+        settle_threads()
+    sample, times, load = choose_sample(images), list[float](), Load()
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         runtime.progress("Measuring how fast images are read", 0, 3)
         quiet = Runtime(workers=runtime.workers, progress=lambda *_: times.append(perf_counter()))
@@ -77,6 +88,7 @@ def measure(
         base = _peak_memory()
         runtime.progress("Measuring how fast the network is", 1, 3)
         view = measure_view(backbone, store, precision)
+        crop = view if patterns is None else measure_view(backbone, store, precision, patterns)
         runtime.progress("Measuring how fast the network is trained", 2, 3)
         trained = 0.0 if step is None else step()
         runtime.progress("Measuring how fast the network is trained", 3, 3)
@@ -84,12 +96,14 @@ def measure(
             # From the first image that was done: the processes that read images have started by then.
             decode=(times[-1] - times[0]) / max(len(times) - 1, 1),
             view=view,
+            crop=crop,
             step=trained,
             stored=float((3 * store.heights * store.widths).mean()) + near_duplicates.LENGTH,
             base=base,
             working=_peak_memory() - base,
             tiny=2 * tiny > len(sample),
             unreadable=tuple(bad.file for bad in packed.quarantine),
+            others=load.others(),
         )
 
 
@@ -107,14 +121,23 @@ def _spread(images: ImageSet, count: int) -> ImageSet:
     return images.select(mask)
 
 
-def measure_view(backbone: Backbone, store: PixelStore, precision: Precision) -> float:
-    """Return the seconds of a view through the whole network."""
+def measure_view(
+    backbone: Backbone, store: PixelStore, precision: Precision, patterns: RowNumbers | None = None
+) -> float:
+    """Return the seconds of a view through the whole network, or of one to learn from with a pattern of patches."""
     compute = choose_compute(backbone.device, precision=precision, worthwhile=False)
-    encoder, batch_size = FrozenEncoder(backbone, compute, whole=True), views_at_once(backbone, CROPS_AT_ONCE)
+    encoder = FrozenEncoder(backbone, compute, whole=patterns is None, patterns=patterns)
+    size, batch_size = backbone.spec.image_size, views_at_once(backbone, CROPS_AT_ONCE)
+    draw = partial(random_crops, store, content_keys(store), size=size, flip=True, seed=0, epoch=0)
 
     def encode(count: int) -> None:
         rows = np.arange(count) % len(store)
-        crops = centre_crop_batches(store, rows, size=backbone.spec.image_size, batch_size=batch_size)
+        crops: Iterable[Crops] = centre_crop_batches(store, rows, size=size, batch_size=batch_size)
+        if patterns is not None:
+            crops = (
+                draw(rows[i : i + batch_size], np.arange(i, min(i + batch_size, count)))
+                for i in range(0, count, batch_size)
+            )
         for _ in encoder.stream(store, crops):
             pass
 
@@ -132,7 +155,8 @@ def measure_step(job: Job, method: Method) -> float:
     labels = torch.where(numbers % 2 == 0, int(known[0]) if len(known) else -1, -1)
     method.prepare(labels[: training.batch_size])
     method.to(device)
-    tokens = torch.randn(len(numbers), *token_cache.token_shape(method.backbone), device=device).to(torch.bfloat16)
+    shape = token_cache.token_shape(method.backbone, patterns_of(method.backbone, training))
+    tokens = torch.randn(len(numbers), *shape, device=device).to(torch.bfloat16)
     progress = torch.tensor(0.0, device=device)
 
     def work(count: int) -> None:

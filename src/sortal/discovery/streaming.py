@@ -156,7 +156,7 @@ def read_once(
     """Compute the features of images without storing their pixels; what is in the cache is not computed again."""
     compute = choose_compute(backbone.device, precision=precision, compiled=False, worthwhile=False)
     encoder = FrozenEncoder(backbone, compute, whole=True)
-    features = FeatureCache(cache / "features", backbone, compute.bf16, settings.key)
+    features = FeatureCache(cache / "features", encoder, settings.key)
     stream = _Stream(encoder, features, Index(cache / "streamed" / settings.key))
     contents = stream.run(images, settings, runtime)
     failures = [stream.failures.get(row) or stream.failed.get(each) for row, each in enumerate(contents)]

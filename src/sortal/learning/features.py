@@ -39,8 +39,9 @@ LARGEST_FEATURE_FILE = 2**28  # bytes of features in a file of the cache, which 
 class FeatureCache:
     """A cache of features by image content, for one backbone, one precision and one way of making pixels (`made`)."""
 
-    def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
-        about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 2}
+    def __init__(self, folder: Path, encoder: FrozenEncoder, made: str) -> None:
+        about = {"backbone": encoder.backbone.fingerprint(), "bf16": encoder.compute.bf16, "pixels": made}
+        about |= {"view": "centre", "format": 2, **({"int8": True} if encoder.int8 else {})}
         self.folder = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
     def fill(self, contents: NDArray[np.bytes_], first: NDArray[np.int64], x: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -122,9 +123,7 @@ def extract(
         many = backbone.has_trunk and len(store) >= MIN_VIEWS_TO_COMPILE  # not the small network
         chosen = choose_compute(processes.device, precision=precision, compiled=compile, worthwhile=many)
         encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=kept is None)
-        cache = (
-            None if cache_folder is None else FeatureCache(cache_folder / "features", backbone, chosen.bf16, store.made)
-        )
+        cache = None if cache_folder is None else FeatureCache(cache_folder / "features", encoder, store.made)
         x = _compute(encoder, store, cache, batch_size, processes, kept, runtime)
     for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)) if normalise else ():
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)

@@ -17,7 +17,7 @@ from sortal.errors import SortalError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.vector_views import vector_views
-from sortal.learning.views import Crops, RowNumbers, centre_crop_batches, uniform_draws
+from sortal.learning.views import Crops, RowNumbers, centre_crop_batches, pattern_of, uniform_draws
 from sortal.system import workers
 from sortal.system.device import Compute, is_out_of_memory
 
@@ -47,28 +47,42 @@ class FrozenEncoder:
     """Computes the tokens of crops (or, with `whole`, features) in batches, which it halves when memory runs out."""
 
     def __init__(
-        self, backbone: Backbone, compute: Compute, *, whole: bool = False, augment: Augmentation | None = None
+        self,
+        backbone: Backbone,
+        compute: Compute,
+        *,
+        whole: bool = False,
+        augment: Augmentation | None = None,
+        patterns: RowNumbers | None = None,
     ) -> None:
+        """With `patterns` (patterns, count), the trunk sees one of these sets of patches of each random crop."""
         self.backbone = backbone
+        self.patterns = patterns
         self.compute = compute
-        trunk = backbone.in_bf16() if compute.bf16 else backbone  # cast once, not in every batch
+        # Cast once, not in every batch
+        trunk = backbone.in_bf16() if compute.bf16 else backbone.in_int8() if compute.int8 else backbone
+        self.int8 = compute.int8 and trunk is not backbone
         self.augment = augment
         self.largest: int | None = None  # rows per batch, once more did not fit
 
-        def run(pixels: Tensor, flipped: Tensor, draws: Tensor | None = None) -> Tensor:
+        def run(pixels: Tensor, flipped: Tensor, draws: Tensor, patches: Tensor) -> Tensor:
             recolour = None if augment is None else partial(augment, draws=draws)
-            tokens = trunk.trunk(trunk.normalise(pixels, flipped, recolour))
+            images = trunk.normalise(pixels, flipped, recolour)
+            tokens = trunk.windowed_trunk(images, patches) if patches.shape[1] else trunk.trunk(images)
             return backbone.tail(tokens) if whole else tokens
 
         self._run = compute.maybe_compile(run)
 
     @torch.no_grad()
-    def __call__(self, pixels: Tensor, flipped: Tensor, draws: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, pixels: Tensor, flipped: Tensor, draws: Tensor | None = None, patches: Tensor | None = None
+    ) -> Tensor:
         """Encode crops on the device, (n, size, size, 3), those of the mask `flipped` (n,) mirrored.
 
-        `draws` (n, DRAWN_NUMBERS) are for an augmentation, if there is one.
+        `draws` (n, DRAWN_NUMBERS) are for an augmentation, if there is one, and `patches` (n, count) those to be seen.
         """
-        given = (pixels, flipped) if draws is None or self.augment is None else (pixels, flipped, draws)
+        none = flipped.new_zeros((len(flipped), 0))
+        given = (pixels, flipped, none if draws is None else draws, none if patches is None else patches)
         while True:
             size = min(self.largest or len(pixels), len(pixels))
             try:
@@ -89,7 +103,7 @@ class FrozenEncoder:
         """Encode batches of crops, which other threads load in advance."""
         usual = 0  # rows of a batch; smaller ones are padded, or they would be compiled again
         size, device, draws = self.backbone.spec.image_size, self.compute.device, DRAWN_NUMBERS if self.augment else 0
-        for batch in load_crops(store, crops, size=size, device=device, draws=draws):
+        for batch in load_crops(store, crops, size=size, device=device, draws=draws, patterns=self.patterns):
             n, usual = len(batch[0]), max(usual, len(batch[0]))
             more = usual - n if self.compute.compiled else 0
             yield self(*(_padded(each, more) for each in batch))[:n]
@@ -141,10 +155,16 @@ def _padded(rows: Tensor, more: int) -> Tensor:
 
 
 def load_crops(
-    store: PixelStore, crops: Iterable[Crops], *, size: int, device: torch.device, draws: int = 0
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    store: PixelStore,
+    crops: Iterable[Crops],
+    *,
+    size: int,
+    device: torch.device,
+    draws: int = 0,
+    patterns: RowNumbers | None = None,
+) -> Iterator[tuple[Tensor, ...]]:
     """Load batches of crops to the device: pixels, (n, size, size, 3) uint8, or views of vectors, (n, d); the mask of
-    those to mirror, (n,); and so many random numbers of each.
+    those to mirror, (n,); so many random numbers of each; and one of the `patterns` of each random crop, (n, count).
     """
     pinned = device.type == "cuda"
 
@@ -154,15 +174,16 @@ def load_crops(
         else:
             pixels = torch.empty((len(batch.rows), size, size, 3), dtype=torch.uint8, pin_memory=pinned)
             store.crops(batch.rows, batch.tops, batch.lefts, size, out=pixels.numpy())
-        random = np.zeros((len(batch.rows), 0), np.float32)
+        random, patches = np.zeros((len(batch.rows), 0), np.float32), np.zeros((len(batch.rows), 0), np.int64)
         if draws and batch.states is not None:
             random = uniform_draws(batch.states, draws)
-        others = [torch.from_numpy(np.ascontiguousarray(each)) for each in (batch.flipped, random)]
+        if patterns is not None and batch.states is not None:
+            patches = patterns[pattern_of(batch.states)]
+        others = [torch.from_numpy(np.ascontiguousarray(each)) for each in (batch.flipped, random, patches)]
         return [pixels, *(each.pin_memory() if pinned else each for each in others)]
 
     for loaded in prefetch(cut, crops):
-        pixels, flipped, random = (each.to(device, non_blocking=True) for each in loaded)
-        yield pixels, flipped, random
+        yield tuple(each.to(device, non_blocking=True) for each in loaded)
 
 
 def prefetch(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:

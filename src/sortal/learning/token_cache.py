@@ -227,8 +227,11 @@ class SharedTokens:
             self.folder.rmdir()
 
 
-def token_shape(backbone: Backbone) -> tuple[int, ...]:
-    """Return the shape of the tokens of one view."""
+def token_shape(backbone: Backbone, patterns: RowNumbers | None = None) -> tuple[int, ...]:
+    """Return the shape of the tokens of one view; with patterns (patterns, count), of those that are not left out."""
+    if patterns is not None and backbone.patch_grid is not None:
+        tokens, *each = token_shape(backbone)
+        return tokens - math.prod(backbone.patch_grid) + patterns.shape[1], *each
     if backbone.spec.name == VECTORS:
         return (backbone.spec.width,)
     size = backbone.spec.image_size
@@ -284,7 +287,7 @@ def cache_tokens(
     run resumes; tokens with another key are overwritten.
     """
     keys, total, size = views.content_keys(store), len(rows) * n_views, trunk.backbone.spec.image_size
-    shape, done = (total, *token_shape(trunk.backbone)), 0
+    shape, done = (total, *token_shape(trunk.backbone, trunk.patterns)), 0
     commit: Callable[[int], None] | None = None
     mapped: NDArray[np.int16] | None = None
     if where == "file":

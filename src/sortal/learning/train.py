@@ -31,7 +31,7 @@ from sortal.learning.methods.code import code_of
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, SharedTokens, TokenPlan, ViewMask
-from sortal.learning.training_inputs import TrainingInputs, check_inputs
+from sortal.learning.training_inputs import TrainingInputs, check_inputs, windows_of
 from sortal.learning.training_state import TrainingState
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
@@ -169,9 +169,9 @@ class Trainer:
         trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=many))
         # Several processes have batches of many sizes, each of which would be compiled.
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE and self.processes.size == 1)
-        viewer = trunk
-        if self._augments:
-            viewer = FrozenEncoder(self.method.backbone, trunk.compute, augment=self.method.augment)
+        viewer, windows = trunk, windows_of(self.method.backbone, c)
+        if (augment := self.method.augment if self._augments else None) is not None or windows is not None:
+            viewer = FrozenEncoder(self.method.backbone, trunk.compute, augment=augment, patterns=windows)
         source = self.inputs.make(viewer, plan)
         probe, validation = self._measures(trunk, plan)
         asked = self._starts_epochs or self.runtime.on_epoch is not None

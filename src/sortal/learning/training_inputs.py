@@ -53,7 +53,8 @@ class TrainingInputs:
         if wanted is None or (wanted == AUTO and not self.backbone.has_trunk):
             return None
         n_views, own = max(VIEWS if isinstance(wanted, str) else wanted, self.of_image), len(self._own)
-        needed = own * n_views * 2 * math.prod(token_cache.token_shape(self.backbone))
+        shape = token_cache.token_shape(self.backbone, windows_of(self.backbone, self.config))
+        needed = own * n_views * 2 * math.prod(shape)
         self.key = self._digest(n_views)
         if self.shared is not None and self.shared.key == self.key:
             self.views = n_views
@@ -102,15 +103,14 @@ class TrainingInputs:
 
     def _thinned(self, tokens: CachedTokens) -> CachedTokens:
         """Return the tokens such that a step sees some patches of a view; the class token is always seen."""
-        grid = self.backbone.patch_grid
         if tokens.of_image != self.of_image:
             tokens = replace(tokens, of_image=self.of_image)
-        if self.config.patches == 1 or grid is None:
+        patterns = patterns_of(self.backbone, self.config)
+        if patterns is None or windows_of(self.backbone, self.config) is not None:
             return tokens
-        prefix = token_cache.token_shape(self.backbone)[0] - grid[0] * grid[1]
-        patterns = views.patch_patterns(grid, self.config.patches) + prefix
+        prefix = token_cache.token_shape(self.backbone, patterns)[0] - patterns.shape[1]
         always = np.broadcast_to(np.arange(prefix), (len(patterns), prefix))
-        seen = torch.from_numpy(np.concatenate([always, patterns], axis=1))
+        seen = torch.from_numpy(np.concatenate([always, patterns + prefix], axis=1))
         return replace(tokens, patterns=seen.to(tokens.tokens.device))
 
     def kept_crops(self, plan: TokenPlan | None) -> KeptTokens:
@@ -145,7 +145,20 @@ class TrainingInputs:
         c = self.config
         contents = hashlib.sha256(np.ascontiguousarray(self.store.digests[self.rows]).data).hexdigest()
         about = [self.backbone.spec.described(), self.store.made, contents, n_views, c.flip, c.seed, c.precision]
+        if windows_of(self.backbone, c) is not None:
+            about.append(c.patches)
         return digest(frozen, json.dumps([*about, self.augmented] if self.augmented else about))
+
+
+def patterns_of(backbone: Backbone, config: Training) -> RowNumbers | None:
+    """Return the sets of patches that a step may see of a view, (patterns, count); None if it sees all."""
+    grid = backbone.patch_grid
+    return None if config.patches == 1 or grid is None else views.patch_patterns(grid, config.patches)
+
+
+def windows_of(backbone: Backbone, config: Training) -> RowNumbers | None:
+    """Return the same if the trunk leaves the other patches out; otherwise None."""
+    return patterns_of(backbone, config) if config.windows and backbone.sees_windows else None
 
 
 def check_inputs(backbone: Backbone, images: ImageSet, store: PixelStore, config: Training) -> None:

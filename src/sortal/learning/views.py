@@ -140,6 +140,11 @@ def patch_patterns(grid: tuple[int, int], kept: float) -> RowNumbers:
     return found
 
 
+def pattern_of(states: Keys) -> RowNumbers:
+    """Choose a pattern of patches for each view, (n,)."""
+    return _below(np.full(len(states), PATTERNS), splitmix64(states + np.uint64(6)))
+
+
 def choose_patterns(keys: Keys, times: RowNumbers, count: int = 2, *, seed: int, epoch: int) -> RowNumbers:
     """Choose patterns of patches for the views of each image, (count, n); `times` counts its earlier draws."""
     state, ends = _state(keys, times, seed, epoch), np.full(len(keys), PATTERNS)

@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import math
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from threading import Thread
+from time import perf_counter
 from typing import Any, get_args
 
 import torch
@@ -18,6 +20,8 @@ from torch import Tensor
 
 from sortal.config import AUTO, Auto, Precision
 from sortal.errors import InputError, Remedy, listing
+from sortal.system.resources import cores
+from sortal.system.text import plural
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +29,7 @@ logger = logging.getLogger(__name__)
 # cached tokens.
 MIN_VIEWS_TO_COMPILE = 250_000  # through the trunk
 MIN_STEPS_TO_COMPILE = 20_000
+THREAD_TRIALS, CLEARLY = 3, 1.3  # of each number of threads, and how much quicker fewer must be
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 COMPILERS = 4  # processes; by default one per core, each of which keeps its memory
 
@@ -34,11 +39,12 @@ OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", 
 
 @dataclass(frozen=True)
 class Compute:
-    """A device, whether to use bfloat16 autocast, and whether to compile functions."""
+    """A device, whether to use bfloat16 autocast, whether to compile functions, and whether frozen layers use int8."""
 
     device: torch.device
     bf16: bool = False
     compiled: bool = False
+    int8: bool = False
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
@@ -120,7 +126,7 @@ def start(device: torch.device) -> None:
 def choose_compute(
     device: torch.device, *, precision: Precision = AUTO, compiled: bool | Auto = AUTO, worthwhile: bool
 ) -> Compute:
-    """Choose bfloat16 where the hardware supports it, and compilation on GPUs if it is worthwhile."""
+    """Choose what the hardware supports: bfloat16, or else int8 on a CPU, and compilation on GPUs if worthwhile."""
     if precision not in get_args(Precision):
         raise InputError(f"precision must be one of {listing(get_args(Precision))}, got {precision!r}.")
     if compiled != AUTO and not isinstance(compiled, bool):
@@ -134,7 +140,60 @@ def choose_compute(
         # If ATEN_CPU_CAPABILITY limits PyTorch to less than the processor has, it has no attention in bfloat16.
         whole = torch.backends.cpu.get_cpu_capability() == "AVX512"
         bf16 = whole and bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
-    return Compute(device, bf16, device.type == "cuda" and worthwhile if compiled == AUTO else bool(compiled))
+    int8 = precision == AUTO and device.type == "cpu" and not bf16 and multiplies_int8()
+    return Compute(device, bf16, device.type == "cuda" and worthwhile if compiled == AUTO else bool(compiled), int8)
+
+
+@cache
+def multiplies_int8() -> bool:
+    """Tell whether the processor has products of 8-bit integers, and PyTorch the library that uses them."""
+    if "onednn" not in torch.backends.quantized.supported_engines:
+        return False
+    if getattr(torch.cpu, "_is_vnni_supported", bool)():
+        return torch.backends.cpu.get_cpu_capability() == "AVX512"
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            return any("asimddp" in line.split() for line in file if line.startswith("Features"))
+    except OSError:
+        return False
+
+
+@cache
+def settle_threads() -> str | None:
+    """Let PyTorch compute with as many threads as are quickest now; say so if that is not one for each core.
+
+    Threads wait for each other after every operation, so with one whose core is busy all of them are slow. Nothing is
+    changed where a person has set OMP_NUM_THREADS.
+    """
+    if os.environ.get("OMP_NUM_THREADS"):
+        return None
+    most = min(cores(), torch.get_num_threads())
+    counts = sorted({most, *(2**i for i in range(most.bit_length() - 1))})
+    best = quickest(counts, _seconds_with)
+    torch.set_num_threads(best)
+    if best == most:
+        return None
+    return f"Other programs keep the processor busy; {plural(best, 'thread')} instead of {most} will be quicker."
+
+
+def quickest(counts: list[int], seconds: Callable[[int], float]) -> int:
+    """Return the count that took the least time at best, or the last unless another is clearly quicker."""
+    times = dict.fromkeys(counts, math.inf)
+    for _ in range(THREAD_TRIALS):
+        for count in counts:  # in turn, as the load changes
+            times[count] = min(times[count], seconds(count))
+    best = min(counts, key=times.__getitem__)
+    return best if times[best] * CLEARLY < times[counts[-1]] else counts[-1]
+
+
+def _seconds_with(threads: int) -> float:
+    """Time some operations as those of a network."""
+    torch.set_num_threads(threads)
+    rows, weights = torch.ones((514, 384)), torch.ones((384, 1536))
+    started = perf_counter()
+    for _ in range(4):
+        torch.nn.functional.gelu(rows @ weights)
+    return perf_counter() - started
 
 
 def is_out_of_memory(error: BaseException) -> bool:

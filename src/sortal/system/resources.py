@@ -1,11 +1,16 @@
-"""How much room is left: on a disk, and in the memory of this machine or container."""
+"""How much of the machine there is: room on a disk and in memory, cores, and how busy others keep them."""
 
 import os
 import shutil
 import sys
+from math import ceil
 from pathlib import Path
+from time import perf_counter
 
+CGROUPS = Path("/sys/fs/cgroup")
 CGROUP = ("memory.max", "memory.current", "memory.stat")  # of the container, in bytes
+
+SHORTEST_LOAD = 0.5  # seconds over which a load means something
 
 
 def free_disk(folder: Path) -> int:
@@ -19,9 +24,48 @@ def free_memory() -> int:
     return min(_free_in_machine(), _free_in_container())
 
 
+def cores() -> int:
+    """Return how many cores this process may use: those of its affinity, or less where its container has a share."""
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):  # of versions 2 and 1
+        try:
+            quota, period = " ".join((CGROUPS / name).read_text(encoding="ascii") for name in names).split()
+            return max(min(mine, ceil(int(quota) / int(period))), 1) if int(quota) > 0 else mine
+        except (OSError, ValueError, ZeroDivisionError):  # no such version, or no limit
+            continue
+    return mine
+
+
+class Load:
+    """How busy other programs keep the processor while something is measured; unknown but on Linux."""
+
+    def __init__(self) -> None:
+        self._before = self._seconds()
+
+    def others(self) -> float | None:
+        """Return the cores that others have used on average since this was made."""
+        before, now = self._before, self._seconds()
+        if before is None or now is None or now[2] - before[2] < SHORTEST_LOAD:
+            return None
+        busy, mine, passed = (after - earlier for after, earlier in zip(now, before, strict=True))
+        return max((busy - mine) / passed, 0.0)
+
+    @staticmethod
+    def _seconds() -> tuple[float, float, float] | None:
+        """Return how long the cores of the machine were busy, how long with this process, and the time."""
+        try:
+            with open("/proc/stat", encoding="ascii") as file:
+                user, nice, system, *_ = map(int, file.readline().split()[1:])
+            used = os.times()
+            ticks = os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, AttributeError):
+            return None
+        return (user + nice + system) / ticks, sum(used[:4]), perf_counter()
+
+
 def _free_in_container() -> int:
     try:
-        limit, used, kinds = (Path("/sys/fs/cgroup", name).read_text(encoding="ascii") for name in CGROUP)
+        limit, used, kinds = (Path(CGROUPS, name).read_text(encoding="ascii") for name in CGROUP)
         of_kind = dict(line.split() for line in kinds.splitlines())
         cached = int(of_kind["active_file"]) + int(of_kind["inactive_file"])  # reclaimable
         return max(int(limit) - int(used) + cached, 0)

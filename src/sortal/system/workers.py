@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import NO_SPACE, NO_TEMPORARY, InputError, SortalError, UnreadableError, no_space
+from sortal.system import resources
 
 PathOrPixels: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
 JsonObject: TypeAlias = dict[str, Any]
@@ -48,7 +49,7 @@ class WorkItem(NamedTuple):
 def worker_count(workers: int | None) -> int:
     """Return how many workers to start; None means one for each core this process may use."""
     if workers is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return resources.cores()
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}.")
     if workers > MOST_WORKERS:

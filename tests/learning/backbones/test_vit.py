@@ -309,3 +309,19 @@ def test_added_tokens_are_attended_to_trained_and_saved(tmp_path: Path) -> None:
     assert not loaded.train_last(0).net.added_tokens.requires_grad
     with pytest.raises(InputError, match=r"^Further tokens need a vision transformer, which convnet is not"):
         load_backbone("convnet").add_tokens(1)
+
+
+@known_kinds
+def test_a_trunk_that_sees_all_patches_of_a_window_is_the_whole_trunk(kind: str) -> None:
+    """And any other order of them is the same set; networks with rotary embeddings cannot leave patches out."""
+    backbone = tiny(kind).double()
+    images = images_for(backbone)
+    order = torch.stack([torch.randperm(9, generator=torch.Generator().manual_seed(i)) for i in range(5)])
+    if backbone.sees_windows:
+        tokens, prefix = backbone.trunk(images), KINDS[kind].prefix
+        found = backbone.windowed_trunk(images, order)
+        assert off(found[:, :prefix], tokens[:, :prefix]) < 5e-6
+        rows = torch.arange(5)[:, None]
+        assert off(found[:, prefix:], tokens[rows, order + prefix]) < 5e-6
+    else:
+        assert backbone.patch_grid is None

@@ -44,6 +44,10 @@ class Backbone(nn.Module, ABC):
     def trunk(self, images: Tensor) -> Tensor:
         """Compute the tail's input from normalised images, (n, 3, image_size, image_size)."""
 
+    def windowed_trunk(self, images: Tensor, patches: Tensor) -> Tensor:
+        """Compute the same from some patches of the grid, whose numbers are (n, count); see `sees_windows`."""
+        raise InputError(f"Windows need a vision transformer with position embeddings, which {self.spec.name} is not.")
+
     @abstractmethod
     def tail(self, inputs: Tensor) -> Tensor:
         """Compute features, (n, d), not normalised."""
@@ -68,6 +72,11 @@ class Backbone(nn.Module, ABC):
     def patch_grid(self) -> tuple[int, int] | None:
         """The rows and columns of patches that end the tail's input, of which it can do without some; or None."""
         return None
+
+    @property
+    def sees_windows(self) -> bool:
+        """Whether the trunk can do without some patches, too: a cheap crop, whose patches keep their places."""
+        return False
 
     def forward(self, images: Tensor) -> Tensor:
         return self.tail(self.trunk(images))
@@ -126,6 +135,10 @@ class Backbone(nn.Module, ABC):
     def in_bf16(self) -> Self:
         """Return a copy with weights in bfloat16."""
         return copy.deepcopy(self).to(torch.bfloat16)
+
+    def in_int8(self) -> Self:
+        """Return a copy whose trunk computes in 8-bit integers where that is quicker; itself if nowhere."""
+        return self
 
     def fingerprint(self) -> str:
         """Return a digest of the weights and the spec, which determine the features."""

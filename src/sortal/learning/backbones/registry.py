@@ -95,13 +95,13 @@ def _load(
     return backbone.train_last(trained)
 
 
-def load_without_weights(name: str) -> Backbone:
+def load_without_weights(name: str, image_size: int | None = None) -> Backbone:
     """Load a backbone of timm, open_clip or the hub with arbitrary weights, to measure its speed.
 
     Drawing random ones takes seconds.
     """
     with torch.random.fork_rng(devices=[]):
-        return create(name, None, _description(name), draw=False).train_last(1)
+        return create(name, image_size, _description(name), draw=False).train_last(1)
 
 
 def cached_weights(name: str) -> Path | None:

@@ -1,5 +1,6 @@
 """Timm's vision transformers, split into trunk and tail; the last block computes the class token only."""
 
+import copy
 from typing import Any, Self, cast
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone, Spec
+from sortal.learning.backbones.int8 import FEWEST_FEATURES, quantise
 
 ADDED_TOKENS, ADDED_DEVIATION = "added_tokens", 0.01  # their name among the weights, and their deviation at first
 
@@ -33,11 +35,25 @@ class VisionTransformer(Backbone):
     def patch_grid(self) -> tuple[int, int] | None:
         return self.grid if self._rope(self.split) is None else None  # rotary embeddings need every patch
 
+    @property
+    def sees_windows(self) -> bool:
+        return self.patch_grid is not None
+
     def trunk(self, images: Tensor) -> Tensor:
+        return self._run(self._embedded(images), 0, self.split)
+
+    def windowed_trunk(self, images: Tensor, patches: Tensor) -> Tensor:
+        tokens = self._embedded(images)
+        prefix = tokens.shape[1] - self.grid[0] * self.grid[1]
+        seen = (patches + prefix)[:, :, None].expand(-1, -1, tokens.shape[2])
+        return self._run(torch.cat([tokens[:, :prefix], tokens.gather(1, seen)], dim=1), 0, self.split)
+
+    def _embedded(self, images: Tensor) -> Tensor:
+        """Compute the tokens that enter the first block, the patches last."""
         net = cast(Any, self.net)
         embedded = net._pos_embed(net.patch_embed(images))
-        tokens = embedded[0] if isinstance(embedded, tuple) else embedded  # the rest is the rope
-        return self._run(net.norm_pre(tokens), 0, self.split)
+        tokens: Tensor = net.norm_pre(embedded[0] if isinstance(embedded, tuple) else embedded)  # the rest is the rope
+        return tokens
 
     def tail(self, inputs: Tensor) -> Tensor:
         last = len(self.blocks) - 1
@@ -97,6 +113,14 @@ class VisionTransformer(Backbone):
             if ".rope." in name:  # angles need float32
                 module, _, own = name.rpartition(".")
                 copied.get_submodule(module).register_buffer(own, buffer, persistent=False)
+        return copied
+
+    def in_int8(self) -> Self:
+        if not all(map(_is_plain, self.blocks[: self.split])) or self.spec.width < FEWEST_FEATURES:
+            return self
+        copied = copy.deepcopy(self)
+        for block in copied.blocks[: copied.split]:
+            quantise(block)
         return copied
 
     def _enter_last(self, inputs: Tensor) -> Tensor:
@@ -208,6 +232,14 @@ def _is_supported(block: nn.Module) -> bool:
         and getattr(attn, "gate", None) is None  # older versions of timm have no gates
         and isinstance(block.norm1, nn.LayerNorm)
     )
+
+
+def _is_plain(block: nn.Module) -> bool:
+    """Tell whether the linear layers of a block are called, rather than their weights used."""
+    from timm.layers.attention import Attention
+    from timm.models.vision_transformer import Block
+
+    return (type(block), type(getattr(block, "attn", None))) == (Block, Attention)
 
 
 def _standardise(norm: nn.Module, tokens: Tensor) -> Tensor:

@@ -1,0 +1,61 @@
+"""Quicker ways: which apply, which are worth naming, and their prices."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.runtimes import CPU
+
+from sortal.cli import options
+from sortal.config import Discovery, Reading
+from sortal.discovery.alternatives import quicker
+from sortal.discovery.job import Job, prepare
+from sortal.images.image_set import image_set
+
+VIT = "vit_small_patch14_dinov2"
+
+
+def job_of(n: int, place: Path, **settings: Any) -> Job:
+    pixels = np.zeros((2, 8, 8, 3), dtype=np.uint8)
+    few = image_set(["a", "b"], pixels=pixels, labels=[None] * 2)
+    job = prepare(few, None, place, Discovery(**settings), Reading(), runtime=CPU, force=False)
+    many = image_set([str(i) for i in range(n)], pixels=np.zeros((n, 1, 1, 3), dtype=np.uint8), labels=[None] * n)
+    return replace(job, images=many)
+
+
+@pytest.mark.parametrize(
+    ("n", "settings", "patched", "named"),
+    [
+        (9000, {"backbone": VIT}, True, ["--learn-on 2000", "--image-size 112", "--method kmeans"]),
+        (45_000, {"backbone": VIT}, True, ["--learn-on 4000", "--image-size 112", "--method kmeans"]),
+        (9000, {"backbone": VIT, "learn_on": 3000, "image_size": 112}, True, ["--method kmeans"]),
+        (3000, {"backbone": "resnet50", "method": "kmeans"}, False, []),
+        (3000, {"backbone": "convnet", "epochs": 8}, False, ["--epochs 2", "--method kmeans"]),
+        (3000, {"backbone": "convnet", "epochs": 1}, False, ["--method kmeans"]),
+    ],
+)
+def test_quicker_ways_are_those_that_apply(
+    n: int, settings: dict[str, Any], patched: bool, named: list[str], tmp_path: Path
+) -> None:
+    job = job_of(n, tmp_path / "run", weights="random" if "convnet" not in settings.values() else None, **settings)
+    ways = quicker(job, 7200.0, patched, lambda _: 3600.0)
+    assert [options.spell(way.settings) for way in ways] == named
+    assert all(" in about 60 min" in way.action for way in ways)
+    assert quicker(job, 4000.0, patched, lambda _: 3600.0) == [], "hardly quicker"
+
+
+def test_each_way_is_priced_with_the_recipe_that_it_would_have(tmp_path: Path) -> None:
+    job, asked = job_of(9000, tmp_path / "run", backbone=VIT, weights="random"), list[Job]()
+
+    def price(job: Job) -> float:
+        asked.append(job)
+        return 1.0
+
+    quicker(job, 7200.0, True, price)
+    sample, small, untrained = asked
+    assert (sample.settings.learn_on, sample.recipe.training.epochs) == (2000, 60)
+    assert job.recipe.training.epochs < 60, "fewer for more images"
+    assert (small.image_size, small.recipe) == (112, job.recipe)
+    assert (untrained.settings.method, untrained.recipe.learns) == ("kmeans", False)

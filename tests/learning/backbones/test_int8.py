@@ -1,0 +1,52 @@
+"""Linear layers in 8-bit integers against the same layers in float64."""
+
+import pytest
+import torch
+from torch import nn
+
+from sortal.learning.backbones.int8 import ENGINE, Int8Linear, quantise
+from sortal.learning.backbones.registry import load_backbone
+
+pytestmark = pytest.mark.skipif(ENGINE not in torch.backends.quantized.supported_engines, reason="needs oneDNN")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_is_exact_but_for_rounding_its_weights_and_inputs(bias: bool) -> None:
+    """Weights are off by half a step of 1 / 127 of their row's largest, inputs by half a step of 2 / 255 of theirs.
+
+    And by 1 % of that for float32.
+    """
+    torch.manual_seed(0)
+    layer, x = nn.Linear(96, 40, bias=bias), torch.randn(3, 7, 96) * torch.tensor([1e-3, 1.0, 1e4])[:, None, None]
+    before = torch.backends.quantized.engine
+    with torch.no_grad():
+        layer.weight[3] *= 1000  # a large row must not blur the others
+        layer.weight[5] = 0
+        found, exact = Int8Linear(layer)(x), layer.double()(x.double())
+    weight, rows = layer.weight.detach().abs(), x.double().abs()
+    of_weights = rows.sum(-1, keepdim=True) * weight.amax(1) / 127 / 2
+    of_inputs = rows.amax(-1, keepdim=True) / 255 * (weight * (1 + 1 / 127)).sum(1)
+    assert (found - exact).abs().le(1.01 * (of_weights + of_inputs) + 1e-6 * exact.abs()).all()
+    assert torch.backends.quantized.engine == before
+    with torch.no_grad():
+        assert torch.equal(Int8Linear(layer.float())(x[1:2, :3]), found[1:2, :3]), "whatever else is in a batch"
+
+
+def test_only_large_layers_are_replaced() -> None:
+    block = nn.Sequential(nn.Linear(256, 300), nn.GELU(), nn.Linear(300, 255), nn.Sequential(nn.Linear(256, 256)))
+    quantise(block)
+    assert [type(layer) is Int8Linear for layer in (block[0], block[2], block[3][0])] == [True, False, True]  # type: ignore[index]
+
+
+def test_only_the_trunk_of_a_large_transformer_is_quantised() -> None:
+    small = load_backbone("test_vit", weights="random")
+    assert small.in_int8() is small
+    large = load_backbone("vit_small_patch14_dinov2", weights="random", image_size=28)
+    copied = large.in_int8()
+    assert not any(isinstance(module, Int8Linear) for module in large.modules())
+    kinds = [any(isinstance(module, Int8Linear) for module in block.modules()) for block in copied.blocks]
+    assert kinds == [True] * 11 + [False]
+    images = torch.randn(2, 3, 28, 28)
+    with torch.no_grad():
+        alike = torch.cosine_similarity(copied.trunk(images).flatten(1), large.trunk(images).flatten(1))
+    assert (alike > 0.99).all()
