@@ -64,6 +64,8 @@ def test_exports_and_figures_are_printed_with_what_is_missing(capsys: pytest.Cap
     missing = tuple(f"{number}.jpg" for number in range(12))
     done = ExportResult(format="coco", out=Path("x.json"), images=1234, missing=missing[:10])
     left_out = [f"  missing, left out: {file}" for file in missing[:10]]
+    runs.print_exported(replace(done, format="onnx"))
+    assert capsys.readouterr().out.startswith("Model written as onnx: ")
     runs.print_exported(done)
     assert lines_of(capsys) == ["1,234 images written as coco: x.json", *left_out, ""]
     runs.print_exported(replace(done, missing=missing, changed=("a.jpg",)))

@@ -90,7 +90,7 @@ def export(
 
 def print_exported(written: "ExportResult") -> None:
     """Print where the export is, and the files that it lacks."""
-    what = "The model" if written.format in ("onnx", "hub") else plural(written.images, "image")
+    what = "Model" if written.format in ("onnx", "hub") else plural(written.images, "image")
     print(f"{what} written as {written.format}: {plain(written.out)}")
     for files, why in ((written.missing, "missing"), (written.changed, "changed since it was sorted")):
         rows = [f"{why}, left out: {printing.line(file)}" for file in files]

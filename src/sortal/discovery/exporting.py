@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from sortal.exchange import export as formats
-from sortal.exchange import hub
+from sortal.exchange import hub_folder
 from sortal.exchange.export import EXPORT_FORMATS, ExportResult
 from sortal.exchange.format import ExportFormat, How, LeftOut, Request
 from sortal.runs.run import Run
@@ -19,7 +19,7 @@ def _onnx(request: Request) -> LeftOut:
 
 MODEL_FORMATS = {
     "onnx": ExportFormat(write=_onnx, extension=".onnx"),
-    "hub": ExportFormat(write=hub.write),
+    "hub": ExportFormat(write=hub_folder.write),
 }
 
 

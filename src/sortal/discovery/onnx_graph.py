@@ -39,7 +39,7 @@ GRAPH_OUTPUTS = ("category_id", "confidence", "status", "features")
 GRAPH_FORMAT = "sortal onnx 1"
 LARGEST_GRAPH = 2**31 - 2**26  # bytes of weights and features: a file of ONNX has less than 2 GiB
 MOST_DIFFERENT = 1e-3  # by which the confidence of the graph may differ from that of `predict`
-COMPARED_IMAGES, COMPARED_NOISE = 12, 4  # images of the run, and of nothing, on which both are compared
+CHECKED_IMAGES, CHECKED_NOISE = 12, 4  # images of the run, and of nothing, on which both are compared
 
 
 class SortingGraph(nn.Module):
@@ -190,20 +190,20 @@ def _samples(run: Run, backbone: Backbone, runtime: Runtime) -> Tensor:
     """Return some images of the run as the graph takes them, as far as there are files, and some of nothing."""
     drawn = torch.Generator().manual_seed(0)
     if run.facts.features is not None:
-        return torch.randn(COMPARED_IMAGES, run.facts.backbone.width, generator=drawn)
+        return torch.randn(CHECKED_IMAGES, run.facts.backbone.width, generator=drawn)
     size = backbone.spec.image_size
-    noise = torch.randint(0, 256, (COMPARED_NOISE, size, size, 3), dtype=torch.uint8, generator=drawn)
+    noise = torch.randint(0, 256, (CHECKED_NOISE, size, size, 3), dtype=torch.uint8, generator=drawn)
     if any(source.folder is None for source in run.facts.images) or not len(run.assignments):
         return noise
     chosen = np.zeros(len(run.assignments), dtype=bool)
-    chosen[np.linspace(0, len(chosen) - 1, COMPARED_IMAGES).astype(int)] = True
+    chosen[np.linspace(0, len(chosen) - 1, CHECKED_IMAGES).astype(int)] = True
     with TemporaryDirectory() as folder:
         images = run.images().select(chosen)
         store = pack(
             images, folder, settings=Settings.of(backbone.spec, run.facts.settings.max_pixels), runtime=runtime
         )
         _, store = select_readable(images, store)
-        crops = centre_crop_batches(store, np.arange(len(store)), size=size, batch_size=COMPARED_IMAGES)
+        crops = centre_crop_batches(store, np.arange(len(store)), size=size, batch_size=CHECKED_IMAGES)
         found = [pixels for pixels, *_ in load_crops(store, crops, size=size, device=torch.device("cpu"))]
         return torch.cat([*found, noise])
 

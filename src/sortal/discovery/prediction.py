@@ -104,7 +104,9 @@ class Model:
 
 
 def load(folder: str | os.PathLike[str]) -> Model:
-    """Load what sorts new images from the folder of a run, or from one that `export` wrote in the format hub.
+    """Load what sorts new images.
+
+    `folder`: that of a run, or one that `export` wrote in the format hub.
 
     >>> model = sortal.load("photos-run-hub")  # doctest: +SKIP
     >>> model.predict("more-photos").to_pandas()  # doctest: +SKIP

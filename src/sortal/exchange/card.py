@@ -10,7 +10,7 @@ from sortal.runs.categories import is_generated
 from sortal.runs.run import KNOWN, NEW, Run
 from sortal.system.text import duration, percent, plural, readable
 
-FEW_IMAGES = 10  # of a category, from which little can be learned
+SMALL_CATEGORY = 10  # of a category, from which little can be learned
 LONGEST_LIST = 1000  # characters of a list of names
 
 
@@ -130,8 +130,8 @@ def _limits(run: Run) -> list[str]:
         )
     elif any(each.kind == NEW for each in run.categories):
         limits.append("Confidence was calibrated on known classes; on new categories it is an extrapolation.")
-    if few := sum(each.size < FEW_IMAGES for each in run.categories):
-        limits.append(f"{plural(few, 'category has', 'categories have')} fewer than {FEW_IMAGES} images.")
+    if few := sum(each.size < SMALL_CATEGORY for each in run.categories):
+        limits.append(f"{plural(few, 'category has', 'categories have')} fewer than {SMALL_CATEGORY} images.")
     if run.metrics is None:
         limits.append("Its accuracy on new images has not been measured.")
     else:

@@ -67,6 +67,9 @@ def write(request: Request) -> LeftOut:
             f"The backbone of this run, {last_part(run.facts.backbone.name)}, is code of your own, which no model on "
             "the hub may need. Share the run and the code instead."
         )
+    for name in (f"{MODEL}.json", f"{MODEL}.safetensors"):
+        if not (run.folder / name).is_file():
+            raise InputError(f"The run in {str(run.folder)!r} has no {name}, so there is no model to export.")
     reference = reference_of(run)
     write_run(handed_over(replace(run, folder=out)), {})
     write_atomically(out / REFERENCE, b"".join(arrays.npy_parts(np.asarray(reference, dtype=np.float32))))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from support.sample_run import sample_run
 
 from sortal.discovery.exporting import export
 from sortal.errors import InputError
-from sortal.exchange.hub import _cell, preprocessing, timm_config
+from sortal.exchange.hub_folder import _cell, preprocessing, timm_config
 from sortal.learning.backbones.registry import load_backbone
 from sortal.runs.facts import Spec
 from sortal.runs.run import MODEL
@@ -55,13 +56,13 @@ def test_timm_can_load_a_network_of_its_own(tmp_path: Path) -> None:
     }
 
 
-def test_a_backbone_that_is_code_is_refused(tmp_path: Path) -> None:
-    from dataclasses import replace
-
+def test_a_backbone_that_is_code_or_missing_is_refused(tmp_path: Path) -> None:
     run = sample_run()
     run = replace(run, facts=replace(run.facts, backbone=replace(run.facts.backbone, name="net.py:Mine")))
     with pytest.raises(InputError, match="is code of your own"):
         export(run, "hub", tmp_path / "out")
+    with pytest.raises(InputError, match=r"has no model\.json, so there is no model to export"):
+        export(sample_run(), "hub", tmp_path / "out")
 
 
 def test_names_are_text_in_markdown() -> None:
