@@ -29,7 +29,7 @@ def card_of(run: Run) -> RunCard:
         "Labels": _labels(run),
         "Categories": _categories(run),
         "How it was made": _making(run),
-        "Accuracy": _accuracy(run),
+        "How accurate it is": _accuracy(run),
     }
     return RunCard(facts=facts, limits=_limits(run))
 
