@@ -53,6 +53,7 @@ from sortal.config.settings import (
     Unlisted,
 )
 from sortal.config.training import (
+    CPU_ROUNDS,
     ROBUST,
     TINY_CONTRAST,
     TINY_DISTILLATION,
@@ -82,6 +83,7 @@ __all__ = [
     "BOUNDS",
     "BUILT_IN",
     "CONVNET",
+    "CPU_ROUNDS",
     "FASTER",
     "HUB_PREFIX",
     "LARGER",

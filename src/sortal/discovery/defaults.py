@@ -77,6 +77,8 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
         losses = _suited(losses, TINY_LOSSES)
     elif settings.backbone == VECTORS:
         losses = _suited(losses, VECTOR_LOSSES)
+    elif not on_gpu:
+        losses = _suited(losses, (config.CPU_ROUNDS,))
     recipe = Recipe(
         method=of.name,
         training=_training(settings, of, n_images, on_gpu),
