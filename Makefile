@@ -1,12 +1,16 @@
 # Needs Python 3.11 or newer and make, nothing else. Another Python: make test PYTHON=python3.12
 PYTHON ?= python3
-# Test processes. Further options of pytest: make test PYTEST="-p randomly --durations=50"
-JOBS ?= 2
+# Test processes, for two cores: many tests wait for a page or for another process. Further options of pytest:
+# make test PYTEST="-p randomly --durations=50"
+JOBS ?= 3
 PYTEST ?=
 # How many trials `make attack` makes of each attack, the seed of their random choices, and which (-k of pytest).
 TRIALS ?= 200
 SEED ?= 0
 ONLY ?=
+# Address of the repository and tag of the version, for `make release`.
+REPOSITORY ?=
+TAG ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -19,7 +23,7 @@ DEVELOPMENT := .venv/.development
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test attack audit sbom docs picture browser format clean
+.PHONY: help demo test attack audit sbom docs release lowest picture browser format clean
 
 help:
 	@echo "make demo     discover classes among handwritten digits"
@@ -28,6 +32,8 @@ help:
 	@echo "make audit    compare the pinned versions with published advisories"
 	@echo "make sbom     write the bill of materials of the installed program to sbom.json"
 	@echo "make docs     build the documentation into site/"
+	@echo "make release  make every check, build the distributions into dist/, and stop before the upload"
+	@echo "make lowest   run tests with the lowest versions that pyproject.toml allows"
 	@echo "make picture  take the pictures of the README and of docs/app.md again"
 	@echo "make format   format the code and apply safe fixes"
 	@echo "make clean    remove caches, built packages and documentation (.venv stays)"
@@ -58,8 +64,17 @@ sbom: $(RUNTIME)
 
 # Any warning fails the build (mkdocs.yml).
 docs: $(DEVELOPMENT)
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Built: site/index.html"
+
+# Everything that is checked before a version is published (REPOSITORY=ADDRESS TAG=v1.2.3).
+release: test docs audit
+	$(PIP) install --quiet uv
+	$(BIN)/python supply/release.py --repository "$(REPOSITORY)" --tag "$(TAG)"
+
+lowest: $(DEVELOPMENT)
+	$(PIP) install --quiet uv
+	$(BIN)/python supply/release.py --only lowest
 
 picture: $(DEVELOPMENT) browser
 	$(BIN)/sortal demo
@@ -79,14 +94,16 @@ clean:
 	find . -name .venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 # Install the package with the pinned versions. Without an NVIDIA GPU, take the CPU builds of torch that
-# constraints-cpu.txt names for this platform, if pip can find them.
+# constraints-cpu.txt names for this platform, if pip can find them, or else those nearest to them.
 define install
 @pins="-c constraints.txt"; \
 if ! command -v nvidia-smi >/dev/null 2>&1; then \
   if $(PIP) install --quiet --dry-run --no-deps -r constraints-cpu.txt >/dev/null 2>&1; then \
     pins="$$pins -c constraints-cpu.txt"; \
+  elif $(BIN)/python supply/cpu_build.py >.venv/pins.txt; then \
+    pins="-c .venv/pins.txt"; \
   else \
-    echo "There is no NVIDIA GPU here, but your package index has no CPU build of torch for this platform:" >&2; \
+    echo "There is no NVIDIA GPU here, but no package index that pip knows has a CPU build of torch for this platform:" >&2; \
     echo "installing its CUDA build, several gigabytes. To avoid that, add PyTorch's index of CPU builds:" >&2; \
     echo "PIP_EXTRA_INDEX_URL=<its address> make $(MAKECMDGOALS)" >&2; \
   fi; \

@@ -15,11 +15,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 INCLUDED = {  # file of the repository -> page of the site
-    "README.md": "overview.md",
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/RESULTS.md": "results.md",
 }
+ARCHIVE = "benchmarks/archive"
 CODE = r"^```.*?^```$|`[^`]+`"
 LINK = r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)"  # without a colon: links to other hosts stay as they are
 CODE_OR_LINK = re.compile(f"{CODE}|{LINK}", flags=re.MULTILINE | re.DOTALL)
@@ -27,6 +28,8 @@ logger = logging.getLogger("mkdocs.hooks.docs")  # a child of MkDocs' logger, wh
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    for measured in sorted((_root(config) / ARCHIVE).glob("*.md")):
+        INCLUDED[f"{ARCHIVE}/{measured.name}"] = f"archive/{measured.name}"
     for file, page in INCLUDED.items():
         files.append(File.generated(config, page, abs_src_path=str(_root(config) / file)))
     return files

@@ -11,9 +11,9 @@ from playwright.sync_api import sync_playwright
 VIEWPORT = (1440, 720)  # CSS pixels
 BOTTOM = "#categories"  # where the picture ends: at its top
 COLOURS, LIMIT = 256, 300_000  # of the palette; bytes
-# Leave out the date, notes and navigation; reduce the space between sections.
+# Leave out the date, notes, doubts and navigation; reduce the space between sections.
 STYLE = """
-#notes, nav, time { display: none !important; }
+#notes, #look, nav, time { display: none !important; }
 header { padding-top: 1.5rem; padding-bottom: 0; }
 section { padding-top: 1.5rem; }
 """

@@ -5,11 +5,13 @@ Tests run on the CPU, also where there is a GPU; CUDA_VISIBLE_DEVICES=0 make tes
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
 import signal
 import socket
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
@@ -32,8 +34,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads wait for each other lon
 # Under nohup, in the background of a script and under many job runners SIGINT is ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.fsync = lambda fd: None  # nobody cuts the power; tests of when files are synced replace it themselves
+# Each of the hundreds of Python processes that tests start would compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # The same examples everywhere, however slow the machine. To look for new ones: pytest --hypothesis-profile=default
-hypothesis.settings.register_profile("sortal", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("sortal", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("sortal")
 
 
@@ -52,11 +57,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
         terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}", yellow=True)
 
 
+def pytest_collection_finish() -> None:
+    """Let no later collection of garbage look at what all tests have imported, which takes most of a second."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _report_leaks() -> Iterator[None]:
     """Collect garbage after each module, so that what it left open is reported there and not in some later test."""
     yield
     gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _read_here() -> Iterator[None]:
+    """Start no worker processes for the few images of a test; tests of files that may crash one override this."""
+    from support.reading_here import reading_here
+
+    with reading_here():
+        yield
 
 
 @dataclass(frozen=True)
@@ -105,13 +125,24 @@ def copied_run(sorted_run: SortedRun, tmp_path: Path) -> SortedRun:
     return sorted_run.copy(tmp_path / "run")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, which a module of tests shares."""
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium")
     with browsing() as browser:
-        yield browser
+        loop = asyncio.get_running_loop()  # which playwright marks as running while it lives: others could run none
+        asyncio._set_running_loop(None)
+        yield browser, loop
+        asyncio._set_running_loop(loop)
+
+
+@pytest.fixture(scope="module")
+def browser(_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """Chromium, which all tests share."""
+    browser, loop = _chromium
+    asyncio._set_running_loop(loop)
+    yield browser
+    asyncio._set_running_loop(None)
 
 
 @pytest.fixture(scope="session")

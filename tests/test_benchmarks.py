@@ -68,7 +68,11 @@ CASES = [
         '"of_unseen_classes": {"images": [1-9]',
     ),
     Case("later.py", "VECTORS --methods kmeans --runs NEW", r"\| vectors-kmeans-0 \| with \|( \d+\.\d \|){5} \d"),
-    Case("vectors.py", "VECTORS --methods kmeans --runs NEW", r"vectors kmeans seed 0: \d+\.\d/.*, k \d"),
+    Case(
+        "vectors.py",
+        "VECTORS --mixture 40 4 6 --methods kmeans --runs NEW",
+        r"vectors kmeans seed 0: \d+\.\d/.*, k \d(.|\n)*mixture-40-4 kmeans seed 0: \d+\.\d/.*, k \d",
+    ),
     Case(
         "wild.py",
         "IMAGES --weights random --conditions F --methods sortal gcd --seeds 0 --device cpu --out NEW "
@@ -88,6 +92,7 @@ CASES = [
         r"\| `test_convnext` \| 160 \| 64 \| 0\.2 M \| 0\.1 M \| 10 kB \| ",
     ),
     Case("forecast.py", f"discover MADE --out NEW {' '.join(SORT)}", r"\| \d+\.\d s \| \d+\.\d s \| "),
+    Case("gate.py", "--tiny", r"(?s)\| cached step \|.*\| help \|( [\w ]+ \|) \d", needs="resource"),
     Case("growth.py", "--count 60 --runs kmeans --device cpu --scratch NEW", r"\| kmeans \| 60 \|", apart=True),
     Case("hosts.py", f"MADE --ways two\0processes -- {' '.join(SORT)}", r"\| two processes \| .* 40 of 40 \| 0 \|"),
     Case("map.py", "--count 200 --seeds 0 --peers sortal openTSNE", r"\| sortal \| \d"),

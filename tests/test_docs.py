@@ -179,9 +179,9 @@ def test_what_pages_count_is_what_there_is() -> None:
     assert {"presets", "paper's data sets", "methods"} <= {*found}
 
 
-def test_the_readme_is_short_and_lists_packages_and_contributing_files() -> None:
+def test_the_readme_is_short_and_contributing_lists_files() -> None:
     lines = text_of("README.md").splitlines()
-    assert len(lines) <= 200
+    assert len(lines) < 120
     assert sum(line.startswith("sortal ") for line in lines[:20]) == 3, "commands come first"
     assert (ROOT / "docs" / "report.png").stat().st_size <= 300_000
     tree = text_of("CONTRIBUTING.md").split("```\nsrc/sortal/\n")[1].split("\n```")[0]
@@ -192,16 +192,11 @@ def test_the_readme_is_short_and_lists_packages_and_contributing_files() -> None
         listed |= {folders[depth]} if name.endswith(".py") else set()
     files = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
     assert listed == {file for file in files if not file.endswith("/__init__.py")}
-    packages = {f"sortal.{file.removesuffix('.py').partition('/')[0]}" for file in files if file[0] != "_"}
-    assert {line.split("`")[1] for line in lines if line.startswith("| `sortal.")} == packages
 
 
-def test_public_names_are_in_the_readme_and_the_reference() -> None:
-    for page in ("README.md", "docs/python.md"):
-        named = {*re.findall(r"[`(, ](?:sortal\.)?(\w+)`", text_of(page))}
-        assert {name for name in sortal.__all__ if name not in ("__version__", "KEstimate", "SortalError")} <= named, (
-            page
-        )
+def test_public_names_are_in_the_reference() -> None:
+    named = {*re.findall(r"[`(, ](?:sortal\.)?(\w+)`", text_of("docs/python.md"))}
+    assert {name for name in sortal.__all__ if name not in ("__version__", "KEstimate", "SortalError")} <= named
 
 
 @pytest.fixture
@@ -255,12 +250,7 @@ def test_examples_with_images_run(
     assert len(run_blocks("docs/export.md", 1)["table"]) == 36
 
 
-def test_examples_with_features_run(capsys: pytest.CaptureFixture[str]) -> None:
-    run_blocks("README.md", 1)
-    k, clusters, new, accuracy = capsys.readouterr().out.strip().rsplit("\n", 3)
-    assert 5 <= int(k.split()[0]) <= 20
-    assert clusters[0] == new[0] == "["
-    assert accuracy.startswith("Accuracy(all=0.")
+def test_examples_with_features_run() -> None:
     names = run_blocks("docs/python.md", 5, 6, 7)
     assert names["estimate"].k in [each.k for each in names["estimate"].curve]
     assert names["scores"].accuracy.all > 0.6

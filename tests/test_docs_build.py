@@ -1,20 +1,26 @@
 """The site that `make docs` builds: strict, complete, readable offline, and without broken links."""
 
+import inspect
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import sortal
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-FROM_OUTSIDE = {"README.md": "overview", "CHANGELOG.md": "changelog", "CONTRIBUTING.md": "contributing"}
+FROM_OUTSIDE = {"README.md": "index", "CHANGELOG.md": "changelog", "CONTRIBUTING.md": "contributing"}
 FROM_OUTSIDE["benchmarks/RESULTS.md"] = "results"
+MADE = ["api"]  # from docstrings
+ARCHIVE = [f"archive/{path.stem}" for path in (ROOT / "benchmarks" / "archive").glob("*.md")]
 LEFT_OVER = re.compile(r"```|\]\(|\*\*|^ *(?:[-*+]|\d+\.|\|) ", flags=re.MULTILINE)  # Markdown rendered as text
 
 
@@ -78,7 +84,7 @@ def pages(site: Path) -> dict[str, Html]:
 
 def test_the_site_and_its_navigation_have_every_page_and_nothing_else(site: Path, pages: dict[str, Html]) -> None:
     names = [path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")]
-    wanted = sorted(f"{name}.html" for name in [*names, *FROM_OUTSIDE.values()])
+    wanted = sorted(f"{name}.html" for name in [*names, *FROM_OUTSIDE.values(), *ARCHIVE, *MADE])
     assert sorted(pages) == wanted
     assert {link for link in pages["index.html"].navigation if not link.startswith("#")} == set(wanted)
     assert list(site.rglob("*.py")) == list(site.rglob("*.md")) == list(site.rglob("__pycache__")) == []
@@ -101,9 +107,8 @@ def test_links_and_anchors_resolve(site: Path, pages: dict[str, Html]) -> None:
             assert (site / path).is_file(), f"{page}: {path}"
             assert not anchor or anchor in pages[path].anchors, f"{page}: {path}#{anchor}"
     assert count > 10 * len(pages), "links were found"
-    assert "results.html#flowers-from-a-folder-to-categories" in pages["protocols.html"].links
-    assert {f"{name}.html" for name in FROM_OUTSIDE.values()} <= set(pages["index.html"].links)
-    assert {"discover.html", "results.html"} <= set(pages["overview.html"].links)
+    assert "archive/method.html#flowers-from-a-folder-to-categories" in pages["protocols.html"].links
+    assert {"contributing.html#set-up", "results.html#the-demo"} <= set(pages["index.html"].links)
 
 
 def test_pages_need_no_network(site: Path, pages: dict[str, Html]) -> None:
@@ -112,8 +117,17 @@ def test_pages_need_no_network(site: Path, pages: dict[str, Html]) -> None:
     assert [load for load in loads if urlsplit(load).scheme or urlsplit(load).netloc] == []
     styles = [path.read_text(encoding="utf-8") for path in [*site.rglob("*.css"), *site.rglob("*.html")]]
     urls = [url for text in styles for url in re.findall(r"""(?:url\(|@import\s*["'])\s*["']?([^"')\s;]+)""", text)]
-    assert any(url.partition("?")[0].endswith(".woff2") for url in urls)
+    assert urls
     assert [url for url in urls if urlsplit(url).scheme not in ("", "data") or urlsplit(url).netloc] == []
+
+
+def test_the_reference_has_every_public_name(site: Path, pages: dict[str, Html]) -> None:
+    text = unescape(re.sub(r"<[^>]+>", "", (site / "api.html").read_text(encoding="utf-8")))
+    for name in set(sortal.__all__) - {"__version__"}:
+        assert name.lower() in pages["api.html"].anchors
+        first = (inspect.getdoc(getattr(sortal, name)) or "").split(". ")[0].split("\n")[0]
+        assert " ".join(first.replace("`", "").split()) in " ".join(text.split()), name
+    assert {"runto_pandas", "imagesethide_labels", "metricsevaluate"} <= set(pages["api.html"].anchors)
 
 
 def test_no_markdown_is_left_in_the_text(pages: dict[str, Html]) -> None:
@@ -126,15 +140,15 @@ def test_no_markdown_is_left_in_the_text(pages: dict[str, Html]) -> None:
 def small(tmp_path: Path) -> Path:
     """Write a repository with our settings and hook, and two pages of its own."""
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:")[0]
-    names = ["index.md", "deep/page.md", *(f"{name}.md" for name in FROM_OUTSIDE.values())]
+    names = ["home.md", "deep/page.md", *(f"{name}.md" for name in FROM_OUTSIDE.values())]
     (tmp_path / "mkdocs.yml").write_text("\n".join([settings, "nav:", *(f"  - {name}" for name in names)]))
     for file in FROM_OUTSIDE:
         (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text("# From outside\n\n[back](docs/index.md)\n" if "/" not in file else "# Results\n")
+        (tmp_path / file).write_text("# From outside\n\n[back](docs/home.md)\n" if "/" not in file else "# Results\n")
     (tmp_path / "docs" / "deep").mkdir(parents=True)
-    for name in ("hooks.py", "site.css"):
+    for name in ("hooks.py", "api.py", "site.css", "logo.svg", "iframe-worker.js"):
         shutil.copy(DOCS / name, tmp_path / "docs" / name)
-    (tmp_path / "docs" / "index.md").write_text("# Home\n\n[deep](deep/page.md#deep)\n")
+    (tmp_path / "docs" / "home.md").write_text("# Home\n\n[deep](deep/page.md#deep)\n")
     (tmp_path / "docs" / "deep" / "page.md").write_text("# Deep\n")
     (tmp_path / "benchmarks" / "speed.py").write_text("")
     return tmp_path
@@ -142,7 +156,7 @@ def small(tmp_path: Path) -> Path:
 
 def test_the_hook_follows_links_through_the_repository(small: Path) -> None:
     (small / "docs" / "deep" / "page.md").write_text(
-        "# Deep\n\n[results](../../benchmarks/RESULTS.md#results), [readme](../../README.md), [home](../index.md), "
+        "# Deep\n\n[results](../../benchmarks/RESULTS.md#results), [readme](../../README.md), [home](../home.md), "
         "[speed.py](../../benchmarks/speed.py), [other](https://example.org/a.md)\n\n"
         "`METHODS[name](backbone)`\n\n```python\nMETHODS[name](backbone)\n```\n"
     )
@@ -152,16 +166,14 @@ def test_the_hook_follows_links_through_the_repository(small: Path) -> None:
     done = build(small, small / "site")
     assert done.returncode == 0, done.stderr
     deep, results = Html(small / "site" / "deep" / "page.html"), Html(small / "site" / "results.html")
-    assert {"../results.html#results", "../overview.html", "../index.html", "https://example.org/a.md"} <= set(
-        deep.links
-    )
+    assert {"../results.html#results", "../index.html", "../home.html", "https://example.org/a.md"} <= set(deep.links)
     assert "results, readme, home, speed.py, other" in deep.paragraphs, "the program is named but not linked"
     assert not any("speed.py" in link for link in deep.links)
     assert {"deep/page.html", "changelog.html"} <= set(results.links)
 
 
 def test_any_warning_fails_the_build(small: Path) -> None:
-    (small / "docs" / "index.md").write_text(
+    (small / "docs" / "home.md").write_text(
         "# Home\n\n[gone](gone.md) [gone](deep/page.md#gone) [gone](../GONE.md) [gone][1] ![gone](gone.png) "
         "[not a file of the repository](results.md)\n\n[1]: ../GONE2.md\n"
     )
@@ -171,6 +183,6 @@ def test_any_warning_fails_the_build(small: Path) -> None:
     assert done.returncode != 0
     warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
     for gone in ("gone.md,", "../GONE.md,", "gone.png,", "results.md,"):
-        assert any(f"docs/index.md links to {gone}" in line for line in warnings), gone
+        assert any(f"docs/home.md links to {gone}" in line for line in warnings), gone
     for gone in ("README.md links to changelog.md,", "'../GONE2.md'", "'#gone'", 'not included in the "nav"'):
         assert any(gone in line for line in warnings), gone

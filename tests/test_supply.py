@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import audit
+import cpu_build
 import pytest
 import sbom
 from packaging.requirements import Requirement
@@ -65,3 +66,45 @@ def test_an_audit_without_answers_is_no_clean_one(packages: list[dict[str, Any]]
     assert found.skipped == (("b",) if SKIPPED in packages else ())
     if BAD in packages:
         assert found.advisories == ("c 2: PYSEC-0, fixed in 3", "c 2: X, fixed in no version")
+
+
+@pytest.mark.parametrize(
+    ("torch", "torchvision", "wanted"),
+    [
+        ("2.12.0+cpu, 2.11.0+cpu, 2.9.1+cpu, 2.9.0", "0.26.0+cpu, 0.24.1+cpu, 0.25.0", ("2.11.0+cpu", "0.26.0+cpu")),
+        ("2.11.1+cpu, 2.9.1+cpu, 2.8.0+cpu", "0.26.0+cpu, 0.24.0+cpu, 0.23.0+cpu", ("2.8.0+cpu", "0.23.0+cpu")),
+        ("2.10.0, 2.10.0+cu128", "0.25.0, 0.25.0+cpu", None),
+        ("2.5.1+cpu", "0.20.1+cpu", None),
+        ("", "", None),
+    ],
+    ids=["nearest and newer", "only pairs", "none", "too old", "no index"],
+)
+def test_cpu_builds_are_the_nearest_pair_that_any_index_has(
+    torch: str,
+    torchvision: str,
+    wanted: tuple[str, str] | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """Everything else stays as it is pinned."""
+    versions = {"torch": torch, "torchvision": torchvision}
+    pins = tmp_path / "constraints.txt"
+    pins.write_text("open-clip-torch==3.3.0\ntorch==2.10.0\ntorchvision==0.25.0\nzipp==1\n")
+    monkeypatch.setattr(cpu_build, "PINS", pins)
+    monkeypatch.setattr(cpu_build, "listed", lambda name: f"{name} (1.0)\nAvailable versions: {versions[name]}\n")
+    assert cpu_build.main() == (0 if wanted else 1)
+    printed = capsys.readouterr().out.splitlines()
+    if wanted:
+        names = [f"torch=={wanted[0]}", f"torchvision=={wanted[1]}"]
+        assert printed == ["open-clip-torch==3.3.0", *names, "zipp==1"]
+    else:
+        assert not printed
+
+
+def test_pip_lists_versions_in_the_form_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder with a wheel of a CPU build, which need not be valid to be listed."""
+    (tmp_path / "torch-2.7.0+cpu-py3-none-any.whl").touch()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    assert cpu_build.cpu_builds(cpu_build.listed("torch")) == {(2, 7, 0)}

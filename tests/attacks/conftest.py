@@ -31,6 +31,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("trial", trials, indirect=True, ids=[f"seed{seed}-trial{number}" for seed, number in trials])
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _read_here() -> None:
+    """Read images in worker processes, which some of them crash."""
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("world"))

@@ -101,6 +101,7 @@ VALIDATION = (
         (some(["cat", "cat", None]), {}, None),
         (some(["a", "b", "c", None]), {"k_max": 2}, "k_max must be at least 3 (the labelled classes), got 2."),
         (some(["a", "b", "c", None]), {"k_max": 3}, None),
+        (some([*map(str, range(1001)), None]), {}, None),  # k_max follows
         (some(["a", "b", "c", None]), {"k_max": 2, "k": 3}, None),  # it does not matter if k is given
         (some(["a", "b", "b", None, None]), {"k": 1}, BOUNDS.format(2, 4, 1)),
         (some(["a", "b", "b", None, None]), {"k": 2}, None),
@@ -275,7 +276,7 @@ def parsed(command: str) -> tuple[dict[str, Any], Discovery, Reading]:
         lr=st.just("auto") | st.floats(1e-9, 1e3),
         views=st.sampled_from(["auto", "live", 2, 8]),
         seed=st.integers(0, 2**31 - 1),
-        k_max=st.integers(2, 10**6),
+        k_max=st.just("auto") | st.integers(2, 10**6),
         n_init=st.integers(1, 100),
         held_out=st.floats(0, 0.5),
         unsure_below=st.floats(0, 1),

@@ -26,7 +26,7 @@ from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.earlier import EarlierRun
 from sortal.discovery.grouping import label_doubt, shared_kmeans
-from sortal.discovery.grouping.choose_k import estimator
+from sortal.discovery.grouping.choose_k import bounds_of_k, estimator
 from sortal.discovery.grouping.label_doubt import Doubts
 from sortal.discovery.job import Job, Origin, prepare
 from sortal.discovery.pipeline import carry_out, discover, stages_of
@@ -77,6 +77,17 @@ def test_k_is_estimated_first_if_training_depends_on_it() -> None:
     assert (job(Discovery(), raw).order, estimator(raw, 2)) == (K_FIRST, "brent")
     assert (job(Discovery(), untrained).order, estimator(untrained, 2)) == (K_LAST, "brent")
     assert job(Discovery(), replace(untrained, estimate_on="raw")).order == K_LAST
+
+
+def test_the_largest_k_follows_the_labels_unless_it_is_given() -> None:
+    """Four times the labelled classes, where these are many, but never more than one for each unlabelled image."""
+    classes = [str(at) for at in range(300)]
+    many, few = (
+        image_set([str(at) for at in range(n)], labels=[*classes, *[""] * (n - len(classes))]) for n in (2000, 700)
+    )
+    assert bounds_of_k(Discovery(), many) == (300, 1200)
+    assert bounds_of_k(Discovery(), few) == (300, 700)
+    assert bounds_of_k(Discovery(k_max=500), many) == (300, 500)
 
 
 def test_without_a_gpu_tokens_are_cached_in_a_file_if_there_is_room(

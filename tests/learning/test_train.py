@@ -246,7 +246,8 @@ def of_kind(name: str, where: str = "no trunk", labels: Sequence[str | None] = L
 @double_precision()
 @pytest.mark.parametrize(
     ("name", "where", "which"),
-    [(name, "no trunk", which) for name in NAMES for which in SETS]
+    [(name, "no trunk", which) for name in NAMES for which in ("some labelled", "no labelled image")]
+    + [(name, "no trunk", which) for name in ("gcd", "sortal", "uno") for which in [*SETS][2:]]
     + [(name, "kept", "some labelled") for name in (*NAMES, *TRANSFORMED)]
     + [("gcd", "kept", "one image"), ("gcd", "live", "some labelled")],
 )

@@ -7,8 +7,21 @@ from dataclasses import replace
 import pytest
 from support.decisions import RUN, some, states
 
-from sortal.reviews.actions import Action, Bin, Create, Move, PutBack, Redo, Refit, Reject, Undo
-from sortal.reviews.disputes import questions_of
+from sortal.reviews.actions import (
+    Action,
+    Bin,
+    Create,
+    Keep,
+    Merge,
+    Move,
+    PutBack,
+    Redo,
+    Refit,
+    Reject,
+    Rename,
+    Undo,
+)
+from sortal.reviews.disputes import may_settle, questions_of
 from sortal.reviews.history import Review
 from sortal.reviews.joining import REFIT_AGAIN
 from sortal.reviews.journal import decide
@@ -45,6 +58,45 @@ def test_the_answer_to_a_dispute_settles_it_and_undoing_the_answer_asks_again() 
     assert decided(review, "ada", PutBack(images=(image,))), "the bin is a decision, too"
     assert decided(review, "ada", Create(images=(image,), category=6, name="fern"))
     assert disputed(review) == [((-1, -2), ("cleo", "ada"), "fern")]
+
+
+def test_names_and_merges_are_asked_about_until_someone_settles_them() -> None:
+    review = Review(RUN)
+    decided(review, "ada", Rename(category=4, name="fern"))
+    moss = Rename(category=4, name="moss")
+    assert decided(review, "bob", moss) == [moss]
+    name, union = ((4,), ("ada", "bob"), "moss"), ((0, 5), ("ada", "bob"), "")
+    assert disputed(review) == [name]
+    decided(review, "ada", Keep(categories=(5, 0)))
+    assert decided(review, "bob", Merge(categories=(5, 0)))
+    assert disputed(review) == [name, union], "a known category comes first"
+    assert [each.kind for each in questions_of(review, Guide(RUN))] == ["name", "union"]
+    assert [may_settle(review, moss, who, alone=alone) for who in ("bob", "cleo") for alone in (False, True)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert not may_settle(review, Rename(category=5, name="elm"), "cleo", alone=True), "nobody disputes that"
+    assert decided(review, "cleo", moss), "without an answer it is another dispute"
+    decided(review, "cleo", Rename(category=4, name="fern"), settles=True)
+    assert review.words[-1] == "Kept the name 'fern'"
+    assert disputed(review) == [union]
+    decided(review, "cleo", Undo())
+    assert disputed(review) == [((4,), ("ada", "cleo"), "moss"), union]
+    assert not decided(review, "dan", moss, settles=True)
+    assert not decided(review, "cleo", Keep(categories=(0, 5)), settles=True)
+    assert (disputed(review), review.categories[4].name) == ([], "moss")
+    decided(review, "cleo", Undo())
+    assert not decided(review, "cleo", Merge(categories=(0, 5)), settles=True)
+    assert (disputed(review), 5 in review.categories) == ([], False)
+
+
+def test_keeping_the_name_of_a_known_category_adds_no_former_name() -> None:
+    review = Review(RUN)
+    own = review.categories[0]
+    decided(review, "ada", Rename(category=0, name=own.name))
+    assert (review.categories[0].name, review.categories[0].former) == (own.name, own.former)
 
 
 def test_a_refit_that_was_not_taken_over_asks_about_no_image() -> None:

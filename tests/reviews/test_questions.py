@@ -13,7 +13,20 @@ from support.sample_run import doubted
 
 from sortal.discovery.reviewing.advice import Advice
 from sortal.images.columns import Columns
-from sortal.reviews.actions import Accept, AcceptCategory, Audit, Create, Grow, Keep, Merge, Move, Reject, Rename, Undo
+from sortal.reviews.actions import (
+    Accept,
+    AcceptCategory,
+    Audit,
+    Create,
+    Grow,
+    Keep,
+    Leave,
+    Merge,
+    Move,
+    Reject,
+    Rename,
+    Undo,
+)
 from sortal.reviews.history import Review
 from sortal.reviews.questions import LAST, MERGE_LIKELY, SCREEN, SPLIT_LIKELY, Guide, Question
 from sortal.runs.run import Candidate, Run
@@ -83,15 +96,20 @@ def test_a_candidate_is_asked_about_beside_the_most_similar_category_until_littl
     run = replace(run, candidates=(Candidate(id=1, files=files, folders=(0,) * 60, nearest_id=0),))
     guide, review = guided(run)
     (question,) = asked(guide, review, "candidate")
-    page, beside = question.rows
-    assert (question.images, len(page), len({*page})) == (60, SCREEN, SCREEN)
-    assert {*page} <= {*later.tolist()}
+    ranked, beside = question.rows
+    page = ranked[:SCREEN]
+    assert (question.images, len(ranked), {*ranked}) == (60, 60, {*later.tolist()})
     assert question.categories in ((0,), (1,))
     assert not {*beside} & {*later.tolist()}, "beside what it is not"
     made = Create(images=contents(run, np.array(page)), category=review.next_id, name="later")
     review.take(made)
     (question,) = asked(guide, review, "candidate")
     assert (question.images, question.categories) == (60 - SCREEN, (made.category,)), "the rest is like the new class"
+    review.take(Leave(images=contents(run, np.array(question.rows[0][:10]))))
+    (left,) = asked(guide, review, "candidate")
+    assert {*left.rows[0]} == {*question.rows[0][10:]}, "what was left is asked about no more"
+    review.take(Undo())
+    assert asked(guide, review, "candidate") == [question]
     review.take(Move(images=contents(run, np.array(question.rows[0][2:])), category=made.category))
     assert asked(guide, review, "candidate") == []
 

@@ -26,7 +26,8 @@ KMethod = Literal["brent", "separation"]
 CLOSE_SHARE = 0.03  # the search ends when the best k has neighbours this close on both sides
 FEW_CHANGES = 5e-4  # share of the rows: a restart that changes fewer ends, as its score hardly changes any more
 MAX_ITER, TOL = 100, 1e-4  # of each restart, as in `SemiSupervisedKMeans`
-USUALLY_TRIED = 14  # ks
+FIRST_RESTARTS = 3  # of each k; the others follow unless these are clearly worse than those of the best k so far
+USUALLY_TRIED = 10  # ks
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
 
@@ -36,7 +37,7 @@ class Evaluation:
 
     k: int
     score: float
-    each: tuple[float, ...]  # score of each restart
+    each: tuple[float, ...]  # score of each restart, or of the first ones where they are clearly worse than the best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,11 @@ class KEstimate:
     interval: tuple[int, int]
     curve: tuple[Evaluation, ...]
     method: str
+
+
+def largest_k(classes: int) -> int:
+    """Return the largest k to consider by default, given the number of labelled classes."""
+    return max(1000, 4 * classes)
 
 
 def estimate_k(
@@ -76,10 +82,11 @@ def estimate_k(
     silhouette of its clusters on unlabelled rows, each left out of its own centre, and 0 for one cluster. The interval
     ranges over the ks within `TOLERANCE` of the best.
 
-    A score is the mean over `n_init` restarts; if "separation", their median. Brent's method maximises it in log k,
-    from `k_min`, but at least the number of labelled classes, to `k_max`. `callback` gets every k tried; pass what it
-    got as `known` to resume an interrupted call with the same seed and result. With a process `group`, each process
-    passes its own rows. `random_state` and `device` are those of `SemiSupervisedKMeans`. Memory grows with n_init.
+    A score is the mean over `n_init` restarts, or `FIRST_RESTARTS` if they leave no hope; if "separation", the median.
+    Brent's method maximises it in log k, from `k_min`, but at least the number of labelled classes, to `k_max`.
+    `callback` gets every k tried; pass what it got as `known` to resume an interrupted call with the same seed and
+    result. With a process `group`, each process passes its own rows. `random_state` and `device` are those of
+    `SemiSupervisedKMeans`. Memory grows with n_init.
 
     >>> x, y = [[0.0], [0.1], [1.0], [1.1], [9.0], [9.1]], ["a", "a", "b", "b", -1, -1]
     >>> estimate_k(x, y, k_max=4, random_state=0).k
@@ -106,7 +113,8 @@ def estimate_k(
     high = min(k_max, clusterings.k_limit)
     if high < k_min:
         raise InputError(f"k_min must be at most {high} (the labelled classes and the unlabelled rows), got {k_min}.")
-    search = _Search(clusterings, average, done, callback, low=max(c, k_min), high=high)
+    margin = TOLERANCE if method == "separation" else 0.0
+    search = _Search(clusterings, average, margin, done, callback, low=max(c, k_min), high=high)
     search.brent()
     likely = search.likely() if method == "separation" else None
     best, alone = search.best()
@@ -121,7 +129,7 @@ def _check_known(
     """Return the first process's evaluations by k, with scores recomputed from their parts."""
     found: dict[int, Evaluation] = {}
     for at in processes.gather_objects(tuple(known))[0]:
-        if len(at.each) != n_init:
+        if len(at.each) not in (n_init, min(n_init, FIRST_RESTARTS)):
             raise InputError(
                 f"known must come from a call with the same n_init, {n_init}, got {len(at.each)} scores of k = {at.k}."
             )
@@ -135,6 +143,7 @@ class _Search:
 
     clusterings: "_Clusterings"
     average: Callable[[Sequence[float]], float]  # score of a k from those of its restarts
+    margin: float  # share of the best score by which one must be worse to be hopeless
     known: dict[int, Evaluation]
     callback: Callable[[Evaluation], None] | None
     low: int
@@ -145,11 +154,21 @@ class _Search:
         if k not in self.tried and k in self.known:
             self.tried[k] = self.known[k]
         elif k not in self.tried:
-            each = tuple(self.clusterings.scores(k))
-            self.tried[k] = Evaluation(k=k, score=self.average(each), each=each)
+            each = self.clusterings.scores(k)
+            if not self.hopeless(each):
+                each = [*each, *self.clusterings.scores(k, rest=True)]
+            self.tried[k] = Evaluation(k=k, score=self.average(each), each=tuple(each))
             if self.callback is not None:
                 self.callback(self.tried[k])
         return self.tried[k].score
+
+    def hopeless(self, first: Sequence[float]) -> bool:
+        """Tell whether all of the first restarts are worse than any of the best k, by more than those differ."""
+        best = max(self.tried.values(), key=lambda at: at.score, default=None)
+        if best is None:
+            return False
+        spread = max(best.each) - min(best.each) + self.margin * abs(best.score)
+        return max(first) < min(best.each) - spread
 
     def brent(self) -> None:
         """Maximise the score by Brent's method, which may stop early on a noisy curve; then close in on the best k."""
@@ -157,7 +176,7 @@ class _Search:
             for k in range(self.low, self.high + 1):
                 self.score(k)
             return
-        bounds, options = (log(self.low), log(self.high)), {"xatol": 0.5 / self.high}
+        bounds, options = (log(self.low), log(self.high)), {"xatol": 1.5 * CLOSE_SHARE}  # steps of half the share
         minimize_scalar(lambda at: -self.score(round(exp(at))), bounds=bounds, method="bounded", options=options)
         self.close_in()
 
@@ -174,10 +193,9 @@ class _Search:
 
     def best(self) -> tuple[int, list[int]]:
         """Return the smallest of the best ks, and that of each restart alone."""
-        tried = self.tried.values()
-        n_init = len(next(iter(tried)).each)
-        best = max(tried, key=lambda at: (at.score, -at.k)).k
-        return best, [-max((at.each[i], -at.k) for at in tried)[1] for i in range(n_init)]
+        best = max(self.tried.values(), key=lambda at: (at.score, -at.k))
+        whole = [at for at in self.tried.values() if len(at.each) == len(best.each)]
+        return best.k, [-max((at.each[i], -at.k) for at in whole)[1] for i in range(len(best.each))]
 
     def within(self, tolerance: float) -> list[int]:
         """Return the tried ks that score within a tolerance of the best."""
@@ -223,13 +241,16 @@ class _Clusterings:
         self.fixed = LabelledSums.of(x, torch.from_numpy(numbers).to(x.device), fitted, self.points)
         self.rows = sum(processes.gather_objects(len(free)))
         self.k_limit = fitted + self.rows
-        self.seeds = list(seed_groups(self.points, self.fixed, seeds, k_max, 2 + int(log(k_max))))
+        self.first, self.rest = (
+            list(seed_groups(self.points, self.fixed, some, k_max, 2 + int(log(k_max))))
+            for some in (seeds[:FIRST_RESTARTS], seeds[FIRST_RESTARTS:])
+        )
 
-    def scores(self, k: int) -> list[float]:
-        """Score k clusters once per seed; ties between rows go to the first seed, however many were drawn."""
+    def scores(self, k: int, *, rest: bool = False) -> list[float]:
+        """Score k clusters once for each of the first seeds or the rest; ties go to the first centre of any k."""
         with full_precision(self.points.x.device):
             tol = TOL * self.points.variance()
-            return [score for seeds in self.seeds for score in self._scores(seeds, k, tol)]
+            return [score for seeds in (self.rest if rest else self.first) for score in self._scores(seeds, k, tol)]
 
     def _scores(self, seeds: Seeds, k: int, tol: float) -> list[float]:
         if seeds.grow(k).centres.shape[1] > k:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, distributed
 
 from sortal.clustering import fitting
-from sortal.clustering.estimate_k import KEstimate, KMethod, estimate_k
+from sortal.clustering.estimate_k import KEstimate, KMethod, estimate_k, largest_k
 from sortal.clustering.inputs import ArrayOrTensor, check_number, check_restarts, draw_seed, read_inputs, read_rows
 from sortal.clustering.points import BUDGET, slices
 from sortal.system.device import choose_device
@@ -88,7 +88,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         self.classes_ = classes
         self.k_estimate_: KEstimate | None = None
         if given is None:
-            most = min(max(1000, 2 * len(classes)), len(classes) + unlabelled)
+            most = min(largest_k(len(classes)), len(classes) + unlabelled)
             rule: KMethod = "brent" if len(classes) > 1 else "separation"
             self.k_estimate_ = estimate_k(x, labels, k_max=most, method=rule, random_state=seed, group=group)
             given = self.k_estimate_.k

@@ -76,7 +76,11 @@ class Discovery(SettingsGroup):
         "Another setting, such as training.batch_size=64; --help --method NAME lists a method's. May be repeated.",
     )
     seed: int = option(0, "Seed of every random choice.", least=0, most=2**31 - 1)
-    k_max: int = option(1000, "Largest k the estimate considers.", least=2)
+    k_max: int | Auto = option(
+        AUTO,
+        "Largest k the estimate considers; auto is 1000, or four times the labelled classes if that is more.",
+        least=2,
+    )
     n_init: int = option(20, "Restarts of k-means; the best result is used.", least=1)
     held_out: float = option(
         0.2, "Share of the labelled images held out from training, to calibrate confidence.", least=0, most=0.5

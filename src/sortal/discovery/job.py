@@ -367,7 +367,7 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
             "into a folder named unlabelled, or leave their label empty in the table."
         )
     if isinstance(settings.k, str):
-        if settings.k == AUTO and settings.k_max < known:
+        if settings.k == AUTO and isinstance(settings.k_max, int) and settings.k_max < known:
             raise InputError(f"k_max must be at least {known} (the labelled classes), got {settings.k_max}.")
     elif not known <= settings.k <= known + unlabelled:
         raise InputError(

@@ -82,7 +82,25 @@ def entropy_deficit(probabilities: Tensor) -> Tensor:
     return (mean * mean.clamp(min=EPSILON).log()).sum() + math.log(probabilities.shape[1])
 
 
-def divergence(probabilities: Tensor, among: Tensor, shares: Tensor) -> Tensor:
-    """Compute KL(mean ‖ shares) for the mean of the rows (n, k) of a mask (n,); 0 if it is empty."""
-    mean = probabilities.masked_fill(~among[:, None], 0).sum(0) / among.sum().clamp(min=1)
+def divergence(
+    probabilities: Tensor, among: Tensor, shares: Tensor, before: Tensor | None = None, weight: float = 1.0
+) -> Tensor:
+    """Compute KL(mean ‖ shares) for the mean of the rows (n, k) of a mask (n,); 0 if it is empty.
+
+    With `before`, (k,), it is that of the mean of earlier rows and these, which have this weight. The gradient is as if
+    these were all rows and had that mean, so that on average small batches give the gradient of a large one.
+    """
+    mean = mean_among(probabilities, among)
+    if before is not None:
+        mean = running_mean(before, mean.detach(), among, weight) + (mean - mean.detach())
     return (mean * (mean.clamp(min=EPSILON) / shares).log()).sum()
+
+
+def mean_among(rows: Tensor, among: Tensor) -> Tensor:
+    """Compute the mean of the rows (n, k) of a mask (n,); 0 if it is empty."""
+    return rows.masked_fill(~among[:, None], 0).sum(0) / among.sum().clamp(min=1)
+
+
+def running_mean(before: Tensor, mean: Tensor, among: Tensor, weight: float) -> Tensor:
+    """Move a running mean (k,) towards one of rows of a mask (n,) by this weight, or not if the mask is empty."""
+    return torch.lerp(before, mean.to(before.dtype), weight * among.any().to(before.dtype))

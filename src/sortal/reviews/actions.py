@@ -117,6 +117,13 @@ class Keep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Leave:
+    """Say that images added later are no class of their own: they stay where they are, and are no candidate again."""
+
+    images: Contents
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refit:
     """Put images into the categories that clustering again has found. This does not confirm any image."""
 
@@ -158,6 +165,7 @@ Change: TypeAlias = (
     | Grow
     | Audit
     | Keep
+    | Leave
     | Refit
 )
 Action: TypeAlias = Change | Undo | Redo | Withdraw
@@ -175,6 +183,7 @@ ACTIONS: dict[str, type[Action]] = {
     "grow": Grow,
     "audit": Audit,
     "keep": Keep,
+    "leave": Leave,
     "refit": Refit,
     "undo": Undo,
     "redo": Redo,

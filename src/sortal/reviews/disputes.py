@@ -1,14 +1,78 @@
-"""Questions about images that people disagree about: a decision that contradicts another changes nothing until then."""
+"""Questions about what people disagree on: a decision that contradicts another changes nothing until then."""
 
-from sortal.reviews.actions import Action, Bin, Create, Move, Split
-from sortal.reviews.history import Review
-from sortal.reviews.questions import ANSWER, BESIDE, LOOK, OFFERED, TEACHES, Guide, Question
-from sortal.runs.run import NOWHERE
+from collections.abc import Hashable
+
+from sortal.reviews.actions import Action, Bin, Create, Keep, Merge, Move, Rename, Split
+from sortal.reviews.history import Decision, Review
+from sortal.reviews.people import namings, partings
+from sortal.reviews.questions import ANSWER, BESIDE, LOOK, OFFERED, TEACHES, Guide, Question, QuestionKind
+from sortal.runs.run import KNOWN, NOWHERE
 
 NOT_YET = NOWHERE - 1  # stands for a category that is wanted and does not exist
 
 
 def questions_of(review: Review, guide: Guide) -> list[Question]:
+    """Ask about all that is disputed."""
+    return [*_about_images(review, guide), *_about_categories(review, guide)]
+
+
+def may_settle(review: Review, action: Action, by: str, *, alone: bool) -> bool:
+    """Tell whether an action answers what is disputed; not one's own dispute, as long as others can."""
+    if (about := _subject(action)) is not None:
+        found = [line for line, _ in _of_categories(review) if _subject(line.action) == about]
+    else:
+        disputes, contents = review.disputes(), getattr(action, "images", ())
+        found = [disputes[each] for each in contents if each in disputes]
+        if len(found) < len(contents):
+            return False
+    return all(alone or line.by != by for line in found) and bool(found)
+
+
+def _about_categories(review: Review, guide: Guide) -> list[Question]:
+    """Ask about names, and about categories that one person merges and another keeps apart."""
+    found, worth = list[Question](), (1 + TEACHES) / (2 * BESIDE * LOOK + ANSWER)
+    for line, who in _of_categories(review)[:OFFERED]:
+        action = line.action
+        assert isinstance(action, Rename | Merge)
+        ids = (action.category,) if isinstance(action, Rename) else action.categories
+        ids = tuple(sorted(ids, key=lambda each: review.categories[each].kind != KNOWN))  # which keeps its name
+        rows = tuple(tuple(guide.typical(review, each, BESIDE)) for each in ids)
+        images = sum(len(review.members(each)) for each in ids)
+        said, name = (who, line.by), getattr(action, "name", "")
+        kind: QuestionKind = "name" if isinstance(action, Rename) else "union"
+        found.append(Question(kind=kind, categories=ids, rows=rows, images=images, worth=worth, by=said, name=name))
+    return found
+
+
+def _of_categories(review: Review) -> list[tuple[Decision, str]]:
+    """Return the last disputed line about each name or pair that nobody has settled, and who decided what stands."""
+    found, taken = dict[Hashable, tuple[Decision, str]](), {each.name for each in review.categories.values()}
+    for number, line in review.disputed:
+        match line.action:
+            case Rename(category=category, name=name) if category in review.categories and name not in taken:
+                against = namings(review, category)
+            case Merge(categories=ids) if {*ids} <= {*review.categories} and review.kept_apart(ids):
+                against = [*partings(review, ids)]
+            case _:
+                continue
+        last = max(against, key=lambda step: step.number, default=None)
+        if last is None or last.number < number:
+            found[_subject(line.action)] = line, "" if last is None else review.makers[last.number]
+    return [*found.values()]
+
+
+def _subject(action: Action) -> Hashable:
+    """Return which name, or which categories, an action is about; None if it is about images."""
+    match action:
+        case Rename(category=category):
+            return category
+        case Merge(categories=ids) | Keep(categories=ids):
+            return frozenset(ids)
+        case _:
+            return None
+
+
+def _about_images(review: Review, guide: Guide) -> list[Question]:
     """Ask about each image, beside the category that it is in and the one that is wanted."""
     found, last = list[Question](), review.decided_at()
     worth = (1 + TEACHES) / ((1 + 2 * BESIDE) * LOOK + ANSWER)

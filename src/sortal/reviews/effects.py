@@ -50,6 +50,9 @@ def outcome_of(state: State, change: Change) -> Outcome:
             return _audited(state, change)
         case actions.Keep():
             return state.outcome(categories=_kept(state, change))
+        case actions.Leave():
+            _rows(state, change.images)
+            return state.outcome()
         case actions.Refit():
             return _refitted(state, change)
 
@@ -60,7 +63,7 @@ def outcome_of(state: State, change: Change) -> Outcome:
 def _renamed(state: State, change: actions.Rename) -> Outcome:
     own = _category(state, change.category)
     _check_name(state, change.name, own.id)
-    former = (*own.former, own.name) if own.kind == KNOWN else own.former
+    former = (*own.former, own.name) if own.kind == KNOWN and own.name != change.name else own.former
     renamed = replace(own, name=change.name, former=former, made=True)
     return state.outcome(categories={**state.categories, own.id: renamed})
 

@@ -171,6 +171,8 @@ def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
         return plural(len(images), "image")
 
     match action:
+        case actions.Rename(category=category, name=new) if category in categories and categories[category].name == new:
+            return f"Kept the name {quoted(new)}"
         case actions.Rename(category=category, name=new):
             return f"Renamed {name(category)} to {quoted(new)}"
         case actions.Merge(categories=ids):
@@ -201,6 +203,8 @@ def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
             return f"Audited {count(right + wrong)} accepted unseen: {len(wrong):,} wrong"
         case actions.Keep(categories=ids):
             return f"Kept {' and '.join(map(name, ids))} {'apart' if len(ids) > 1 else 'whole'}"
+        case actions.Leave(images=images):
+            return f"Left {count(images)} where {'it is' if len(images) == 1 else 'they are'}: no new class"
         case actions.Refit(images=images):
             return f"Refitted the categories, which moved {count(images)}"
         case Undo():

@@ -87,6 +87,8 @@ class _Joining:
             case actions.Keep(categories=ids):
                 if len(kept := self._all_here(ids)) == len(ids):
                     self._add(step, actions.Keep(categories=kept))
+            case actions.Leave():
+                self._add(step, step.change)
             case Split(images=images, category=category) if category in self.theirs.categories:
                 rows = self.ours.rows_of(images)
                 self._place(step, category, rows[~self.opinion[rows]], new=Split)

@@ -3,7 +3,7 @@
 Three signs of one class cut in two: centres that are near each other, compared with the spread around them; images
 whose nearest neighbours are in the other category; and images that might as well belong to the other, by the
 calibrated probability. Their weights are those of a logistic regression on pairs of clusters of three data sets, each
-clustered into 1, 1.3 and 1.6 times its number of classes (benchmarks/RESULTS.md).
+clustered into 1, 1.3 and 1.6 times its number of classes (benchmarks/archive/review.md).
 """
 
 from collections.abc import Sequence

@@ -18,6 +18,7 @@ from sortal.reviews.actions import (
     Create,
     Grow,
     Keep,
+    Leave,
     Merge,
     Move,
     PutBack,
@@ -28,7 +29,7 @@ from sortal.reviews.actions import (
     Undo,
     Withdraw,
 )
-from sortal.reviews.history import Decision, Review, origin_of
+from sortal.reviews.history import Decision, Review, Step, origin_of
 from sortal.reviews.journal import decide
 from sortal.reviews.state import NO_ROWS
 from sortal.runs.categories import is_generated
@@ -37,7 +38,7 @@ Wish: TypeAlias = Move | Create | Split | Bin | PutBack | Reject
 
 MOST_PEOPLE = 50
 LONGEST_PERSON = 60  # characters of a name
-IMAGE_CHANGES = (Move, Create, Split, Accept, Reject, Bin, PutBack, Grow)
+IMAGE_CHANGES = (Move, Create, Split, Accept, Reject, Bin, PutBack, Grow, Leave)
 LONGEST_ASKED = 200  # characters that stand for a question
 AWAY_AFTER = 30.0  # seconds without a sign of life, after which others may be asked the same
 
@@ -102,7 +103,7 @@ def signed(review: Review, action: Action, by: str, *, settles: bool = False) ->
         return [*lines, decide(action, by)] if review.done and review.done[-1].key == key else lines
     if isinstance(action, Undo | Redo):
         _check_own(review, action, by)
-    if reason := _objection(review, action, by):
+    if not settles and (reason := _objection(review, action, by)):
         return [replace(decide(action, by), disputed=reason)]
     wishes = [] if settles else _wishes(action)
     contrary = [(wish, others) for wish in wishes if (others := _against(review, wish, by))]
@@ -159,34 +160,35 @@ def _objection(review: Review, action: Action, by: str) -> str:
     """Say which name, or which pair to be kept apart, an action contradicts that another person decided on."""
     match action:
         case Rename(category=category, name=name) if category in review.categories:
-            now, namer = review.categories[category].name, _namer(review, category)
+            now, steps = review.categories[category].name, namings(review, category)
+            namer = review.makers[steps[-1].number] if steps else ""
             agrees = now == name or is_generated(now) or namer in ("", by)
             return "" if agrees else f"{namer} named it {now!r}."
         case Merge(categories=ids) if review.kept_apart(ids):
-            parter = next((each for each in _parters(review, ids) if each not in ("", by)), "")
+            makers = (review.makers[step.number] for step in partings(review, ids))
+            parter = next((each for each in makers if each not in ("", by)), "")
             return f"{parter} keeps them apart." if parter else ""
         case _:
             return ""
 
 
-def _namer(review: Review, category: int) -> str:
-    """Return who named a category last; nothing if nobody did."""
+def namings(review: Review, category: int) -> list[Step]:
+    """Return the steps that named a category, the last one at the end."""
     naming = (Rename, Create, Split)
-    steps = [step for step in review.done if isinstance(step.change, naming) and step.change.category == category]
-    return review.makers[steps[-1].number] if steps else ""
+    return [step for step in review.done if isinstance(step.change, naming) and step.change.category == category]
 
 
-def _parters(review: Review, ids: Collection[int]) -> Iterator[str]:
-    """Yield who has said that some of these categories, or of those merged into them, are different."""
+def partings(review: Review, ids: Collection[int]) -> Iterator[Step]:
+    """Yield the steps that say that some of these categories, or of those merged into them, are different."""
     every = {*ids}
     for step in reversed(review.done):
         match step.change:
             case Merge(categories=merged) if merged[0] in every:
                 every |= {*merged}
             case Keep(categories=pair) if len(pair) > 1 and every.issuperset(pair):
-                yield review.makers[step.number]
+                yield step
             case Split(category=new) if new in every and every.intersection(step.former.category.tolist()):
-                yield review.makers[step.number]
+                yield step
 
 
 def _wishes(action: Action) -> list[Wish]:

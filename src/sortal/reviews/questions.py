@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sortal.images.review_states import ReviewState
 from sortal.reviews import growing
-from sortal.reviews.actions import Create, Merge, Move
+from sortal.reviews.actions import Create, Leave, Merge, Move
 from sortal.reviews.advising import Advisor
 from sortal.reviews.audit import due
 from sortal.reviews.growing import PAGE_IMAGES, SHOWN_FIRST, Ranking
@@ -38,16 +38,19 @@ NAMING = DECIDE + 9 * KEY  # typing a name
 MARKING = POINT + CLICK
 BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
-# Likelihoods from which a merge, or a split, is proposed: above, half of them or more were right (RESULTS.md).
+# Likelihoods from which a merge, or a split, is proposed: above, half or more were right (benchmarks/archive/review.md).
 MERGE_LIKELY, SPLIT_LIKELY = 0.7, 0.5
 EXAMINED = 60  # categories that are examined for a split: the least sure
-SCREEN = 40  # images of an audit, or of a candidate for a new category
+SCREEN = 40  # images of an audit, or of a page of a candidate for a new category
+MOST_RANKED = 1000  # images of a candidate that can be shown
 OFFERED = 20  # pairs that are offered at once, and images one by one
 RIVALS = 20  # categories that two parts are compared among
 LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
-QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate", "disputed"]
+QuestionKind = Literal[
+    "grow", "merge", "split", "audit", "page", "image", "label", "other", "candidate", "disputed", "name", "union"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,16 +202,19 @@ class Guide:
         """Ask whether groups of later images are new classes, each beside the category that is most similar to it."""
         found, ids = [], [*sizes_of(review.category[review.category >= 0])]
         centres, settled = review.centres(ids), review.settled
+        left = {one for step in review.done if isinstance(step.change, Leave) for one in step.change.images}
+        barred = review.rows_of([*left])
         for group in self._later:
-            rows = self.there(group[~settled[group]])
+            rows = self.there(np.setdiff1d(group[~settled[group]], barred))
             if len(rows) < SMALLEST_CANDIDATE:
                 continue
-            page = nearest_first(self.run.features, rows)[:SCREEN]
+            ranked = nearest_first(self.run.features, rows)[:MOST_RANKED]
+            page = ranked[:SCREEN]
             middle = np.asarray(self.run.features[page], dtype=np.float64).mean(axis=0)
             nearest = ids[int(((centres - middle) ** 2).sum(axis=1).argmin())]
             beside = self.typical(review, nearest, len(settled))
             own = {*group.tolist()}
-            shown = (page.tolist(), [row for row in beside if row not in own][:BESIDE])
+            shown = (ranked.tolist(), [row for row in beside if row not in own][:BESIDE])
             seconds = (len(page) + BESIDE) * LOOK + ANSWER + NAMING
             worth = (1 + TEACHES) * len(page) / seconds  # what comes later is sorted into the class
             asked = tuple(map(tuple, shown))

@@ -16,7 +16,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import filtering, growing, journal
 from sortal.reviews.actions import Action, Refit
 from sortal.reviews.advising import Advisor
-from sortal.reviews.disputes import questions_of
+from sortal.reviews.disputes import may_settle, questions_of
 from sortal.reviews.effects import moves_of
 from sortal.reviews.growing import Ranking
 from sortal.reviews.history import Decision, Review, lower
@@ -96,10 +96,7 @@ class Session:
             if version != self.version and not independent(review, version, action):
                 raise StaleError(review.words[max(0, version) :])
             action = only_viewable(action, review, self.originals)
-            if settles:  # not one's own dispute, as long as others can
-                disputes, alone = review.disputes(), self._asked.alone(by)
-                about = [disputes.get(each) for each in getattr(action, "images", ())]
-                settles = all(line is not None and (alone or line.by != by) for line in about)
+            settles = settles and may_settle(review, action, by, alone=self._asked.alone(by))
             lines = signed(review, action, by, settles=settles) if by else [journal.decide(action)]
             try:
                 for line in lines:

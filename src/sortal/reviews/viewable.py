@@ -12,6 +12,7 @@ from sortal.reviews.actions import (
     Bin,
     Create,
     Grow,
+    Leave,
     Move,
     PutBack,
     Reject,
@@ -52,7 +53,7 @@ def only_viewable(action: Action, review: Review, originals: Originals) -> Actio
 def _about(action: Action, review: Review) -> list[str]:
     """Return the contents of the images that an action says something about, each once."""
     match action:
-        case Split() | Create() | Move() | Accept() | Reject() | Bin() | PutBack():
+        case Split() | Create() | Move() | Accept() | Reject() | Bin() | PutBack() | Leave():
             found: Iterable[str] = action.images
         case AcceptCategory():
             found = review.contents_of(review.members(action.category).tolist())

@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sortal.errors import NO_SPACE, InputError, no_space
-from sortal.system.open_folder import CACHE, NEXT, check_held, hold, identity_of, make_folder, open_folder, own_folder
+from sortal.system.open_folder import (
+    CACHE,
+    NEXT,
+    OpenFolder,
+    check_held,
+    hold,
+    identity_of,
+    make_folder,
+    open_folder,
+    own_folder,
+)
 from sortal.system.regular_files import read_json
 from sortal.system.temporary import sweep, sweep_below, temporary_file
 from sortal.system.text import byte_sizes
@@ -189,6 +199,25 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
             yield
     finally:
         lock.release()
+
+
+def is_locked(folder: OpenFolder, name: str) -> bool:
+    """Tell whether a process holds the lock of a folder in this one, as far as this system can tell."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        lock = folder.open(os.path.join(name, LOCK_FILE), os.O_RDONLY)
+    except (OSError, InputError):  # there is none, or something else
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def _sweep(folder: Path) -> None:

@@ -21,6 +21,7 @@ from sortal.discovery.prediction import Prediction, predict
 from sortal.images.review_states import ReviewState
 from sortal.reviews.loading import load_run
 from sortal.runs.run import DOUBTFUL_STATUSES, Run
+from sortal.web.app.routes import static_file
 
 if TYPE_CHECKING:
     pass
@@ -89,10 +90,17 @@ def test_a_class_stays_doubtful_however_much_of_it_was_added(run: Path) -> None:
 def test_a_candidate_becomes_a_class_that_predict_knows(run: Path, client: Client, opened: Open) -> None:
     before = load_run(run)
     page = opened(client)
+    small = static_file("review/candidates.js").body.decode().replace("const PAGE = 40;", "const PAGE = 12;")
+    page.route("**/candidates.js", lambda route: route.fulfill(body=small, content_type="text/javascript"))
+    page.reload()
     page.get_by_role("link", name="look like something new").click()
     page.wait_for_selector(".answers")
     assert page.locator("h1").inner_text() == "20 images look like something new"
     first = page.locator(".grid").first
+    assert page.locator(".answers button").first.inner_text().startswith("A new class of 12: name it")
+    page.click("text=Show more")
+    page.locator(".answers button", has_text="A new class of 20: name it").wait_for()
+    assert not page.locator("text=Show more").count()
     shown = first.locator(".cell").evaluate_all("cells => cells.map((cell) => Number(cell.dataset.row))")
     assert {*shown} == {*rows_of_part(before, "first")}
     first.locator(".cell").first.click()  # the most typical, which is left out
@@ -120,10 +128,12 @@ def test_a_candidate_that_is_nothing_new_stays_or_goes_to_a_category_or_the_bin(
     page.wait_for_selector(".answers")
     rows = item["rows"][0]
     press(page, "n")  # not one class
+    says(page, "Left 20 images where they are: no new class")
     page.wait_for_function("() => !document.querySelector('h1')?.innerText.includes('something new')")
-    assert client.session.version == 0, "nothing follows from that"
-    page.goto(f"{client.origin}/#/")
-    page.get_by_role("link", name="look like something new").click()
+    again = session_of(client.session.run)
+    assert "candidate" not in [each["kind"] for each in again.queue()["items"]], "nor after a restart"
+    press(page, "Control+z")
+    page.get_by_text("images look like something new").first.wait_for()
     page.wait_for_selector(".similar")
     page.wait_for_selector(".answers")
     answers = page.locator(".answers")

@@ -283,10 +283,21 @@ def _go_to_others(page: Page) -> None:
     """Go to the overview, and from there to the question about images that fit nowhere."""
     press(page, "h")
     page.wait_for_selector(".queue a")
-    asked = "async () => (await (await import('/static/review/state.js')).get('/api/queue')).items"
-    place = [each["kind"] for each in page.evaluate(asked)].index("other")
-    page.evaluate("place => { location.hash = `#/next/${place}`; }", place)
+    _go_to(page, "other")
     _asked(page, "Do any of these fit?")
+
+
+def _go_to(page: Page, kind: str, *categories: int) -> None:
+    """Go to the first question of a kind, about these categories if there are any."""
+    page.evaluate(
+        """async ([kind, categories]) => {
+            const { get } = await import('/static/review/state.js');
+            const { questionAddress } = await import('/static/review/queue.js');
+            const fits = (each) => each.kind === kind && categories.every((id) => each.categories.includes(id));
+            location.hash = questionAddress((await get('/api/queue')).items.find(fits));
+        }""",
+        [kind, categories],
+    )
 
 
 def test_images_that_fit_nowhere_are_confirmed_or_put_into_the_bin(tmp_path: Path, opened: Open) -> None:
@@ -392,7 +403,8 @@ def test_pages_and_samples_show_groups_as_stacks(tmp_path: Path, opened: Open) -
     with serving(session_of(load_run(run.folder, raw=True))) as client:
         client.enter()
         first = client.get("/api/grow/2")
-        page = opened(client, f"/next/{kinds(client).index(('grow', (2,)))}")
+        page = opened(client)
+        _go_to(page, "grow", 2)
         page.wait_for_selector(".answers")
         shown = [*first["typical"], *first["page"]]
         stacks = [len({*map(int, group[part])}) for part in (first["typical"], first["page"])]
@@ -403,7 +415,7 @@ def test_pages_and_samples_show_groups_as_stacks(tmp_path: Path, opened: Open) -
         page.get_by_role("button", name=f"Confirm {len(shown) - size}, remove {size}").wait_for()
         grown, answers = shown_of(client, 2)
         assert client.decide(0, do="grow", category=2, answers=answers, shown=grown, wrong=[]).code == 200
-        page.goto(f"{client.origin}/#/next/{[kind for kind, _ in kinds(client)].index('audit')}")
+        _go_to(page, "audit")
         page.get_by_text("Are these right?").wait_for()
         page.wait_for_selector(".stack")
         assert {*page.locator(".cell .stack").all_inner_texts()} == {"×3"}

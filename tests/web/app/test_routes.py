@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -13,9 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from support.reviews import Client, saved_run, serving, session_of
 from support.sample_run import HOSTILE
 
+from sortal.images.decoding import digest
+from sortal.images.originals import Originals
 from sortal.reviews import journal
 from sortal.reviews.actions import ACTIONS as ACTIONS_OF_PEOPLE
 from sortal.reviews.actions import Rename
@@ -107,6 +111,30 @@ def test_pictures_are_kept_by_the_browser(client: Client) -> None:
     again = client.ask("GET", "/thumb/3", If_None_Match=first.headers["etag"])
     assert (again.code, again.body) == (304, b"")
     assert client.ask("GET", "/image/3").code == 200
+
+
+def test_the_file_of_an_image_is_shown_if_it_has_more_pixels_than_the_store(client: Client, tmp_path: Path) -> None:
+    files = {"large": (3000, 1500), "turned": (400, 200), "small": (8, 8), "changed": (500, 500)}
+    paths, contents = [], []
+    for name, shape in files.items():
+        paths.append(str(tmp_path / f"{name}.png"))
+        exif = Image.Exif()
+        exif[0x0112] = 6 if name == "turned" else 1  # turned by a quarter
+        Image.new("RGB", shape, (200, 30, 30)).save(paths[-1], exif=exif)
+        contents.append("0" if name == "changed" else digest(Path(paths[-1]).read_bytes()))
+    text = tmp_path / "text.svg"
+    text.write_text("<svg xmlns='http://www.w3.org/2000/svg' width='900' height='900'/>")
+    paths += [str(text), str(tmp_path / "missing.jpg")]
+    contents += [digest(text.read_bytes()), "0"]
+    client.session.originals = Originals(paths, contents)
+    answers = [client.ask("GET", f"/original/{row}") for row in range(len(paths))]
+    assert [answer.code for answer in answers] == [200, 200, 204, 204, 204, 204]
+    shown = [Image.open(io.BytesIO(answer.body)) for answer in answers[:2]]
+    assert [(each.format, each.size, each.getexif()) for each in shown] == [
+        ("JPEG", (2560, 1280), {}),
+        ("JPEG", (200, 400), {}),
+    ]
+    assert client.ask("GET", "/original/72").code == 404
 
 
 def test_whoever_has_not_seen_the_last_decision_decides_nothing(run: Run, client: Client) -> None:

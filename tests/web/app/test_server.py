@@ -7,20 +7,24 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import SortedRun
-from support.reviews import answers, saved_run, serving, session_of, token_of, wait_for
+from support.reviews import Client, answers, saved_run, serving, session_of, token_of, wait_for
 
 import sortal
 from sortal.cli.app import main
 from sortal.discovery.reviewing.open import open_review, serve
 from sortal.errors import InputError
+from sortal.reviews.session import Session
 from sortal.runs.run import Run
-from sortal.web.app.server import Server
+from sortal.web.app.server import UVICORN_SETTINGS, Server
 
 
 @pytest.fixture
@@ -136,3 +140,31 @@ def test_the_command_refuses_what_makes_no_sense(
 ) -> None:
     assert main(["review", str(copied_run.out), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_end_during_a_long_answer_is_no_error(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def queue(self: Session, by: str = "") -> dict[str, Any]:
+        begun.set()
+        over.wait(60)
+        return {"items": []}
+
+    monkeypatch.setattr(Session, "queue", queue)
+    monkeypatch.setitem(UVICORN_SETTINGS, "timeout_graceful_shutdown", 0.1)  # seconds
+    with serving(session_of(run)) as client:
+        client.enter()
+        asking = threading.Thread(target=lambda: _ask(client), daemon=True)
+        asking.start()
+        assert begun.wait(60)
+        client.server.stop()
+        threading.Timer(0.5, over.set).start()  # after the server has given up waiting
+    asking.join(60)
+    assert capfd.readouterr().err == ""
+
+
+def _ask(client: Client) -> None:
+    with suppress(OSError, HTTPException):
+        client.ask("GET", "/api/queue")

@@ -1,12 +1,14 @@
 """Folders that can be chosen: nothing outside, nothing hidden, no links."""
 
 import os
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from sortal.errors import InputError
+from sortal.system.files import lock_folder
 from sortal.web.start import home as home_module
 from sortal.web.start.home import Home
 
@@ -31,8 +33,12 @@ def test_folders_tables_and_images_are_listed_as_people_sort_them(home: Home) ->
     assert home.listing("") == {
         "at": "",
         "name": "home",
-        "folders": [{"name": "photos", "is_run": False}, {"name": "photos-run", "is_run": True}],
+        "folders": [
+            {"name": "photos", "is_run": False, "is_busy": False},
+            {"name": "photos-run", "is_run": True, "is_busy": False},
+        ],
         "tables": [],
+        "weights": [],
         "images": 0,
         "more": False,
         "is_run": False,
@@ -41,6 +47,13 @@ def test_folders_tables_and_images_are_listed_as_people_sort_them(home: Home) ->
     assert [each["name"] for each in found["folders"]] == ["ash", "birch 9", "Birch 10"]
     assert (found["images"], found["tables"]) == (2, ["photos/labels.csv"])
     assert home.listing("photos-run")["is_run"]
+    with lock_folder(home.top / "next-run"):
+        assert home.listing("")["folders"][0] == {
+            "name": "next-run",
+            "is_run": False,
+            "is_busy": sys.platform != "win32",
+        }
+    assert not home.listing("")["folders"][0]["is_busy"]
     assert home.path("photos/ash") == home.top / "photos" / "ash"
 
 
@@ -61,10 +74,12 @@ def test_nothing_else_is_a_folder(home: Home, at: str) -> None:
 
 
 def test_a_table_is_a_file_below_the_home(home: Home) -> None:
-    assert home.table("photos/labels.csv") == home.top / "photos" / "labels.csv"
+    assert home.file("photos/labels.csv", "tables") == home.top / "photos" / "labels.csv"
     for at in ("photos/table.csv", "photos/notes.txt", "photos/ash", "../outside/secret.csv", "photos/no.csv", ""):
         with pytest.raises(InputError):
-            home.table(at)
+            home.file(at, "tables")
+    with pytest.raises(InputError):
+        home.file("photos/labels.csv", "weights")
 
 
 def test_what_is_written_goes_beside_the_folder(home: Home) -> None:

@@ -59,6 +59,12 @@ def test_requests_become_the_commands_that_a_person_would_type(top: Path) -> Non
     assert words(top, "review", at="photos-run") == ["review", run, "--no-browser"]
     assert words(top, "report", at="photos-run") == ["report", run]
     assert words(top, "sample", at="") == ["sample", "digits", str(top / "digits")]
+    (top / "net.safetensors").write_text("")
+    tuned = words(top, "sort", run="photos-run", settings={"method": "gcd"}, weights="net.safetensors")
+    assert tuned == [*usual, "--method", "gcd", "--weights", f"{top}/net.safetensors", "--json", "--yes"]
+    predicted = words(top, "predict", at="photos-run", images="photos", name="x.csv")
+    assert predicted == ["predict", run, photos, "--csv", str(top / "x.csv")]
+    assert words(top, "predict", at="photos-run", images="photos", name="x.csv", update="yes")[-1] == "--update"
     for name in EXPORT_FORMATS:
         out = words(top, "export", at="photos-run", format=name, name="x")
         assert out == ["export", run, "--format", name, "--out", str(top / "x")]
@@ -76,6 +82,10 @@ def test_requests_become_the_commands_that_a_person_would_type(top: Path) -> Non
         ("sort", {"run": "run", "settings": {"weights": "/etc/passwd"}}),
         ("sort", {"run": "run", "settings": {"method": "evil.py:Method"}}),
         ("sort", {"run": "run", "settings": {"backbone": "evil.py:net"}}),
+        ("sort", {"run": "run", "weights": "photos/labels.csv"}),
+        ("sort", {"run": "run", "weights": "../net.safetensors"}),
+        ("predict", {"at": "photos-run", "images": "../elsewhere", "name": "x.csv"}),
+        ("predict", {"at": "photos-run", "images": "photos", "name": "../x.csv"}),
         ("sort", {"run": "run", "settings": {"k": "--force"}}),
         ("sort", {"run": "run", "settings": {"k": 0}}),
         ("sort", {"run": "run", "settings": ["k"]}),

@@ -253,25 +253,30 @@ def test_a_question_stays_until_it_is_answered_or_put_off(call: Call) -> None:
         const found = m.nextQuestion(items, { later: new Set(later), asked, start });
         return found && [found.kind, found.rows, m.questionKey(found)];
     }"""
-    kind, _, grow = call("review/queue", pick, items, None, [], 0)
+    kind, _, grow = call("review/queue", pick, items, None, [], "")
     assert kind == "grow"
-    kind, rows, first = call("review/queue", pick, items, None, [grow], 0)
+    kind, rows, first = call("review/queue", pick, items, None, [grow], "")
     assert (kind, rows) == ("image", [[7]]), "images are asked one by one"
-    kind, rows, second = call("review/queue", pick, items, None, [grow, first], 0)
+    kind, rows, second = call("review/queue", pick, items, None, [grow, first], "")
     assert (kind, rows) == ("image", [[8]])
-    assert call("review/queue", pick, items, second, [grow], 0)[1] == [[8]], "it stays while it is asked"
-    undo = "(items, undone, asked) => m.nextQuestion(items, { later: new Set(), undone, asked, start: 0 }).rows"
+    assert call("review/queue", pick, items, second, [grow], "")[1] == [[8]], "it stays while it is asked"
+    undo = "(items, undone, asked) => m.nextQuestion(items, { later: new Set(), undone, asked, start: '' }).rows"
     assert call("review/queue", undo, items, first, second) == [[7]], "unless another was undone"
     assert call("review/queue", undo, items, "gone", second) == [[8]]
-    assert call("review/queue", pick, items, None, [], 2)[0] == "page"
-    assert call("review/queue", pick, items, None, [], 9)[0] == "grow", "there is no such place any more"
+    address = "(item) => decodeURIComponent(m.questionAddress(item).replace('#/next/', ''))"
+    keys = [call("review/queue", address, item) for item in items]
+    assert keys[:2] == [grow, first]
+    shuffled = [items[1], items[2], items[0]]
+    picked = [call("review/queue", pick, shuffled, second, [], key)[:2] for key in keys]
+    assert picked == [["grow", [[1, 2]]], ["image", [[7]]], ["page", [[3]]]], "wherever it is in the queue"
+    assert call("review/queue", pick, items, None, [], "gone")[0] == "grow", "it is not asked any more"
     labels = question("label", 3, 4)
-    go_on = "(items, last) => m.nextQuestion(items, { later: new Set(), asked: null, start: 0, last }).rows"
+    go_on = "(items, last) => m.nextQuestion(items, { later: new Set(), asked: null, start: '', last }).rows"
     assert call("review/queue", go_on, [*items, labels], "label") == [[3]], "who checks labels goes on"
     assert call("review/queue", go_on, [*items, labels], "page") == items[0]["rows"]
-    last = call("review/queue", pick, items, None, [grow, first, second], 0)[2]
-    assert call("review/queue", pick, items, None, [grow, first, second, last], 0) is None
-    assert call("review/queue", pick, [], None, [], 1) is None
+    last = call("review/queue", pick, items, None, [grow, first, second], "")[2]
+    assert call("review/queue", pick, items, None, [grow, first, second, last], "") is None
+    assert call("review/queue", pick, [], None, [], grow) is None
 
 
 def test_answers_are_added_and_taken_back(call: Call) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from functools import partial
 
-from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, KMethod, estimate_k
+from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, KMethod, estimate_k, largest_k
 from sortal.config import Discovery, Recipe
 from sortal.discovery.grouping.clusters import Rows
 from sortal.discovery.grouping.counting import KDistribution, count_again
@@ -79,8 +79,8 @@ def recounted_k(job: Job, rows: Rows, images: ImageSet, counted: KDistribution, 
 def bounds_of_k(settings: Discovery, images: ImageSet) -> tuple[int, int]:
     """Return the smallest and the largest number of categories that may be estimated."""
     known = len(images.known)
-    least = max(known, 1)
-    return least, max(min(settings.k_max, known + int(images.unlabelled.sum())), least)
+    least, most = max(known, 1), largest_k(known) if isinstance(settings.k_max, str) else settings.k_max
+    return least, max(min(most, known + int(images.unlabelled.sum())), least)
 
 
 def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], runtime: Runtime) -> KEstimate:

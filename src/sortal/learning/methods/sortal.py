@@ -12,7 +12,7 @@ from torch import Tensor
 from sortal.config import Losses, Rounds
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Batch
-from sortal.learning.losses import divergence
+from sortal.learning.losses import divergence, mean_among, running_mean
 from sortal.learning.methods.method import Problem
 from sortal.learning.methods.simgcd import SimGcd
 
@@ -20,11 +20,13 @@ from sortal.learning.methods.simgcd import SimGcd
 class Sortal(SimGcd):
     """A cosine classifier whose mean prediction over unlabelled views is drawn towards given shares of categories.
 
-    `shares` (k,) are positive. With `centres` (k, d), the categories start there; where a centre is 0, at random.
+    `shares` (k,) are positive. With `centres` (k, d), the categories start there; where a centre is 0, at random. The
+    mean is that of a batch, or where that has fewer views than there are categories, of about as many recent views.
     """
 
     shares: Tensor
-    version = 1
+    recent: Tensor  # (k,) mean prediction over recent views
+    version = 2
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class Sortal(SimGcd):
     ) -> None:
         super().__init__(backbone, len(shares), known, (config or Rounds()).distillation(), seed=seed)
         self.register_buffer("shares", torch.from_numpy(shares / shares.sum()).float())
+        self.register_buffer("recent", self.shares.clone())
         if centres is not None:
             directions = nnf.normalize(torch.from_numpy(centres), dim=1)
             with torch.no_grad():
@@ -51,4 +54,18 @@ class Sortal(SimGcd):
         return cls(backbone, problem.known, shares, losses, seed=problem.training.seed)
 
     def imbalance(self, probabilities: Tensor, batch: Batch) -> Tensor:
-        return divergence(probabilities, batch.labels < 0, self.shares)
+        weight = self._weight(batch)
+        before = None if weight == 1 else self.recent
+        return divergence(probabilities, batch.labels < 0, self.shares, before, weight)
+
+    def after_step(self, batch: Batch) -> None:
+        if (weight := self._weight(batch)) == 1:
+            return
+        cosines = batch.outputs[:, -len(self.shares) :].to(self.recent.dtype)
+        among = batch.labels < 0
+        mean = mean_among((cosines / self.config.student_temperature).softmax(1), among)
+        self.recent.copy_(running_mean(self.recent, mean, among, weight))
+
+    def _weight(self, batch: Batch) -> float:
+        """Return the weight of a batch in the mean of recent views: a function of sizes, which CUDA graphs keep."""
+        return min(1.0, len(batch.labels) / len(self.shares))

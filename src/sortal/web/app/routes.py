@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.resources import files
@@ -17,9 +18,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sortal.errors import InputError, NoSpaceError
+from sortal.errors import InputError, NoSpaceError, UnreadableError
 from sortal.images.columns import ImageColumn
-from sortal.images.originals import FILE_STATES, STATE_PHRASES
+from sortal.images.decoding import MAX_BYTES, decode, size
+from sortal.images.originals import FILE_STATES, STATE_PHRASES, ChangedError
 from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
 from sortal.reviews import filtering, growing
@@ -36,7 +38,8 @@ LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a milli
 MOST_DESCRIBED = 1000  # images that one request describes
 MOST_ANSWERS = 200  # letters
 MOST_SEARCHED = 20_000  # images that a search describes
-THUMB_SIDE, LARGE_SIDE = 256, 1024  # pixels of the longer side
+THUMB_SIDE, LARGE_SIDE, ORIGINAL_SIDE = 256, 1024, 2560  # pixels of the longer side
+DECODING = threading.Lock()  # files may be large
 STATIC_FILE = re.compile(r"[a-z]+/[a-z_]+(\.[a-z]+)")  # a page, style or script: its folder and name
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 
@@ -75,6 +78,7 @@ def application(session: Session) -> Starlette:
             *(Route(path, partial(_answer, session, read)) for path, read in READS.items()),
             Route("/thumb/{row:int}", partial(_picture, session, THUMB_SIDE)),
             Route("/image/{row:int}", partial(_picture, session, LARGE_SIDE)),
+            Route("/original/{row:int}", partial(_original, session)),
             Route("/api/decide", partial(_decide, session), methods=["POST"]),
         ],
         exception_handlers={
@@ -273,6 +277,32 @@ def _picture(session: Session, side: int, request: Request) -> Response:
     buffer = io.BytesIO()
     Image.fromarray(fit(pixels, side)).save(buffer, "WEBP", quality=80, method=2)
     return Response(buffer.getvalue(), media_type="image/webp", headers=headers)
+
+
+def _original(session: Session, request: Request) -> Response:
+    """Draw the file of an image, of which fewer pixels are stored; no content if it cannot show more than those.
+
+    Nothing of the file is sent but its pixels: what else is in it, such as the place, is for its owner.
+    """
+    row, store, nothing = request.path_params["row"], session.store, Response(status_code=204)
+    _check(session)
+    if row >= len(store):
+        raise HTTPException(404)
+    try:
+        with session.originals.open(row) as file:
+            data, most = file.read(MAX_BYTES), session.run.facts.settings.max_pixels
+        width, height = size(data, max_pixels=most)
+        if width * height <= int(store.heights[row] * store.widths[row]):
+            return nothing
+        longer, shorter = max(width, height), min(width, height)
+        side = shorter if longer <= ORIGINAL_SIDE else max(1, shorter * ORIGINAL_SIDE // longer)
+        with DECODING:
+            pixels = decode(data, shorter_side=side, max_pixels=most).rgb
+    except (UnreadableError, ChangedError, OSError, ValueError):
+        return nothing
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
+    return Response(buffer.getvalue(), media_type="image/jpeg", headers={"Cache-Control": "private, no-cache"})
 
 
 # What people decide

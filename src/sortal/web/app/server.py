@@ -1,6 +1,7 @@
 """The web server of a review: how it starts, serves and ends."""
 
 import asyncio
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -91,7 +92,7 @@ class Server:
             opening = threading.Timer(BROWSER_AFTER, self._doorway.open)
             opening.daemon = True  # webbrowser waits until some browsers exit
             opening.start()
-        with suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
+        with self._quiet_at_end(), suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
             if _in_event_loop():  # of a notebook, which has the main thread
                 thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
                 thread.start()
@@ -106,6 +107,20 @@ class Server:
 
     def stop(self) -> None:
         self._server.should_exit = True
+
+    @contextmanager
+    def _quiet_at_end(self) -> Iterator[None]:
+        """Let the log say nothing of answers that the end of the server cuts short."""
+
+        def goes_on(_: logging.LogRecord) -> bool:
+            return not self._server.should_exit
+
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(goes_on)
+        try:
+            yield
+        finally:
+            log.removeFilter(goes_on)
 
     @property
     def started(self) -> bool:

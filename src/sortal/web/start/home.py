@@ -3,19 +3,22 @@
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sortal.errors import InputError, quoted
 from sortal.images.folders import is_image
 from sortal.images.label_tables import TABLE_EXTENSIONS
 from sortal.runs.storage import RUN
+from sortal.system.files import is_locked
 from sortal.system.open_folder import OpenFolder, open_folder
 
-MOST_ENTRIES, MOST_FOLDERS, MOST_TABLES = 200_000, 2000, 100  # that are looked at in a folder, and that are listed
+MOST_ENTRIES, MOST_FOLDERS, MOST_FILES = 200_000, 2000, 100  # that are looked at in a folder, and that are listed
+FileKind = Literal["tables", "weights"]
+CHOSEN_EXTENSIONS: dict[FileKind, Collection[str]] = {"tables": TABLE_EXTENSIONS, "weights": (".safetensors",)}
 LONGEST_NAME = 255  # characters of a file or folder
 DIGITS_IN_NAMES = re.compile(r"(\d+)")
 
@@ -45,13 +48,13 @@ class Home:
                 raise InputError(f"{quoted(name)} is a link to elsewhere. Choose another name.")
             return opened.path / name
 
-    def table(self, at: str) -> Path:
-        """Return the path of a table, which must be a regular file."""
+    def file(self, at: str, what: FileKind) -> Path:
+        """Return the path of a table, or of weights, which must be a regular file."""
         folder, _, name = at.rpartition("/")
         check_name(name)
         with self._opened(folder) as opened:
-            if opened.kind(name) != stat.S_IFREG or not _is_table(name):
-                raise InputError(f"{quoted(at)} is no table.")
+            if opened.kind(name) != stat.S_IFREG or _kind(name) != what:
+                raise InputError(f"{quoted(at)} is no file of {what}.")
             return opened.path / name
 
     def listing(self, at: str) -> dict[str, Any]:
@@ -59,7 +62,8 @@ class Home:
         with self._opened(at) as opened:
             found = _listed(opened)
             found |= {"at": at, "name": opened.path.name, "is_run": bool(opened.state(RUN))}
-        found["tables"] = [f"{at}/{name}".lstrip("/") for name in found["tables"]]
+        for kind in CHOSEN_EXTENSIONS:
+            found[kind] = [f"{at}/{name}".lstrip("/") for name in found[kind]]
         return found
 
     @contextmanager
@@ -96,7 +100,7 @@ def check_name(name: str) -> None:
 
 
 def _listed(folder: OpenFolder) -> dict[str, Any]:
-    folders, tables, images, seen = list[str](), list[str](), 0, 0
+    folders, files, images, seen = list[str](), {kind: list[str]() for kind in CHOSEN_EXTENSIONS}, 0, 0
     with os.scandir(folder.path if folder.descriptor is None else folder.descriptor) as entries:
         for seen, entry in enumerate(entries, start=1):
             if seen > MOST_ENTRIES:
@@ -107,12 +111,15 @@ def _listed(folder: OpenFolder) -> dict[str, Any]:
                 folders.append(entry.name)
             elif is_image(entry.name):
                 images += 1
-            elif _is_table(entry.name) and entry.is_file(follow_symlinks=False):
-                tables.append(entry.name)
+            elif (kind := _kind(entry.name)) and entry.is_file(follow_symlinks=False):
+                files[kind].append(entry.name)
     folders.sort(key=_in_order)
     return {
-        "folders": [{"name": name, "is_run": _is_run(folder, name)} for name in folders[:MOST_FOLDERS]],
-        "tables": sorted(tables, key=_in_order)[:MOST_TABLES],
+        "folders": [
+            {"name": name, "is_run": _is_run(folder, name), "is_busy": is_locked(folder, name)}
+            for name in folders[:MOST_FOLDERS]
+        ],
+        **{kind: sorted(names, key=_in_order)[:MOST_FILES] for kind, names in files.items()},
         "images": images,
         "more": seen > MOST_ENTRIES or len(folders) > MOST_FOLDERS,
     }
@@ -125,8 +132,10 @@ def _is_run(folder: OpenFolder, name: str) -> bool:
         return False
 
 
-def _is_table(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in TABLE_EXTENSIONS
+def _kind(name: str) -> FileKind | None:
+    """Return what a file is by its name, if it can be chosen."""
+    extension = os.path.splitext(name)[1].lower()
+    return next((kind for kind, extensions in CHOSEN_EXTENSIONS.items() if extension in extensions), None)
 
 
 def _in_order(name: str) -> tuple[list[str | int], str]:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sortal.config import AUTO, CONVNET, Discovery
+from sortal.config import AUTO, BUILT_IN, CONVNET, Discovery
 from sortal.errors import InputError
 from sortal.exchange.export import EXPORT_FORMATS
 from sortal.reviews.loading import load_run
@@ -23,9 +23,9 @@ from sortal.web.start.children import Children
 from sortal.web.start.home import Home
 
 SAMPLE_FOLDER = "digits"
-CHOSEN_SETTINGS = ("k", "granularity", "backbone", "epochs")  # that the page offers
+CHOSEN_SETTINGS = ("k", "granularity", "method", "backbone", "epochs")  # that the page offers
 CHOSEN_BACKBONES = (AUTO, CONVNET)
-ASKED = ("kind", "at", "labels", "table", "run", "settings", "format", "name")
+ASKED = ("kind", "at", "labels", "table", "run", "settings", "weights", "format", "name", "images", "update")
 LONGEST_TEXT = 4096  # characters, of which paths have no more
 RequestBody: TypeAlias = Mapping[str, Any]
 
@@ -62,6 +62,7 @@ def start_application(home: Home, children: Children, *, shows: bool) -> Starlet
         "/api/commands": lambda _: {"commands": [child.to_json() for child in children]},
         "/api/answer/{number:int}": lambda request: children.get(request.path_params["number"]).answer(),
         "/api/listing": lambda request: home.listing(request.query_params.get("at", "")),
+        "/api/methods": lambda _: {name: each.title for name, each in BUILT_IN.items()},
         "/api/run": lambda request: _run(home, request.query_params.get("at", "")),
     }
     writes = {
@@ -103,7 +104,7 @@ def _labels(home: Home, asked: RequestBody) -> list[str]:
     if labels == "none":
         return ["--folders", "ignore"]
     if labels == "table":
-        return ["--labels", str(home.table(_text(asked, "table"))), "--unlisted", "unlabelled", *unknown]
+        return ["--labels", str(home.file(_text(asked, "table"), "tables")), "--unlisted", "unlabelled", *unknown]
     return unknown
 
 
@@ -114,6 +115,8 @@ def _settings(asked: RequestBody) -> list[str]:
         raise InputError(f"settings must be some of {', '.join(CHOSEN_SETTINGS)}.")
     if given.get("backbone", AUTO) not in CHOSEN_BACKBONES:
         raise InputError(f"backbone must be one of {', '.join(CHOSEN_BACKBONES)} here.")
+    if given.get("method") not in (None, *BUILT_IN):
+        raise InputError(f"method must be one of {', '.join(BUILT_IN)} here.")
     chosen = asdict(Discovery(**given))
     return [word for field in fields(Discovery) if field.name in given for word in _option(field.name, chosen)]
 
@@ -130,11 +133,19 @@ def _sort(home: Home, at: str, asked: RequestBody) -> list[str]:
     run = home.new(at, _text(asked, "run"))
     # The page has told what it will take, so that training again needs no further question.
     options = [*_labels(home, asked), "--out", str(run), *_settings(asked)]
+    if weights := _text(asked, "weights"):
+        options += ["--weights", str(home.file(weights, "weights"))]
     return ["discover", str(home.path(at)), *options, "--json", "--yes"]
 
 
 def _forecast(home: Home, at: str, asked: RequestBody) -> list[str]:
     return [*_sort(home, at, asked), "--dry-run"]
+
+
+def _predict(home: Home, at: str, asked: RequestBody) -> list[str]:
+    table = str(home.new(at, _text(asked, "name")))
+    added = ["--update"] if _text(asked, "update") else []
+    return ["predict", str(home.path(at)), str(home.path(_text(asked, "images"))), "--csv", table, *added]
 
 
 def _export(home: Home, at: str, asked: RequestBody) -> list[str]:
@@ -152,6 +163,7 @@ COMMAND_WORDS: dict[str, Callable[[Home, str, RequestBody], list[str]]] = {
     "review": lambda home, at, _: ["review", str(home.path(at)), "--no-browser"],
     "report": lambda home, at, _: ["report", str(home.path(at))],
     "export": _export,
+    "predict": _predict,
 }
 
 

@@ -21,7 +21,8 @@ export const NO_IMAGES = Object.fromEntries(
 /** What has been said of an image, in words; empty if nothing has. */
 export function reviewedWord({ reviewed, labelled }, index) {
   if (labelled[index]) return "labelled";
-  return reviewed[index] ? state.reviewed_words[reviewed[index]] : "";
+  const word = reviewed[index] ? state.reviewed_words[reviewed[index]] : "";
+  return word === "binned" ? "in the bin" : word; // as the pages call it
 }
 
 export class Grid {

@@ -4,7 +4,7 @@ import { reviewedWord } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving } from "/static/review/names.js";
 import { sureness } from "/static/review/phrases.js";
-import { large, lostPicture, thumb } from "/static/review/pictures.js";
+import { lostPicture, original, thumb } from "/static/review/pictures.js";
 import { categoryOf, decide, describe, get, goTo, state } from "/static/review/state.js";
 import { button, definitions, isolated, make } from "/static/shared/dom.js";
 
@@ -42,7 +42,7 @@ export async function imagePage(view, row) {
     const { category } = await describe(others);
     group.append(...others.map((each, at) => similarImage(each, category[at])));
   }
-  const picture = here.lost[0] ? lostPicture(here.lost[0]) : large(row, { className: "main", alt: file });
+  const picture = here.lost[0] ? lostPicture(here.lost[0]) : original(row, { className: "main", alt: file });
   const about = make(
     "div",
     {},

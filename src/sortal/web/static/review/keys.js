@@ -119,7 +119,7 @@ export const KEYS = {
   },
   candidate: {
     yes: ["y", "a new class: name it"],
-    no: ["n", "not one class: they stay where they are"],
+    no: ["n", "not one class: they stay, and are not asked about again"],
     similar: ["s", "all but the chosen: of the similar category"],
     move: ["m", "all but the chosen: of another category"],
     bin: ["x", "the chosen, or all if none is: into the bin"],
@@ -137,6 +137,8 @@ export const KEYS = {
     move: ["m", "neither: move it elsewhere"],
     bin: ["x", "neither: into the bin"],
   },
+  name: { yes: ["y", "keep the name"], no: ["n", "the other name"], other: ["r", "neither: another name"] },
+  union: { yes: ["y", "the same: merge"], no: ["n", "different: keep them apart"], beside: ["p", "look at both"] },
   question: { later: ["u", "later: not sure"], open: ["o", "open the category"] },
 };
 

@@ -5,12 +5,13 @@ import { shown } from "/static/review/names.js";
 import { acceptedUnseen, categoryFacts, lostFiles } from "/static/review/phrases.js";
 import { thumb } from "/static/review/pictures.js";
 import { inWords } from "/static/review/questions.js";
+import { questionAddress } from "/static/review/queue.js";
 import { get, goTo, state } from "/static/review/state.js";
 import { make } from "/static/shared/dom.js";
 import { counted } from "/static/shared/text.js";
 
 const FIRST = 5; // questions that are listed
-const ALWAYS = ["label", "candidate", "disputed"]; // kinds of which the first is listed, wherever it is in the queue
+const ALWAYS = ["label", "candidate", "disputed", "name", "union"]; // kinds of which the first is listed, wherever it is in the queue
 const REFIT = "Refit the categories to your decisions";
 
 export function overview(view) {
@@ -57,10 +58,10 @@ function introduction(questions) {
   return "Every image is settled. Sort again, export, or look at any category.";
 }
 
-function questionLink(item, at) {
+function questionLink(item) {
   const [what, textContent] = inWords(item);
   const why = make("span", { className: "why", textContent });
-  return make("li", {}, make("a", { href: at ? `#/next/${at}` : "#/next" }, what, why));
+  return make("li", {}, make("a", { href: questionAddress(item) }, what, why));
 }
 
 function card(category) {

@@ -33,6 +33,22 @@ export function large(row, properties = {}) {
   return picture(`/image/${row}`, properties);
 }
 
+/** Make an element that shows an image as it is stored, and soon its file, if that has more to show. */
+export function original(row, properties = {}) {
+  const image = large(row, properties);
+  sharpen(image, `/original/${row}`).catch(() => {}); // what is stored stays
+  return image;
+}
+
+async function sharpen(image, path) {
+  const answer = await request(path);
+  if (answer.status !== 200) return;
+  const url = URL.createObjectURL(await answer.blob());
+  image.addEventListener("load", () => URL.revokeObjectURL(url), { once: true }); // files are not kept
+  Object.assign(image.dataset, { path });
+  image.src = url;
+}
+
 function picture(path, properties) {
   const image = make("img", { alt: "", decoding: "async", draggable: false, ...properties });
   image.dataset.path = path;
@@ -80,7 +96,7 @@ async function load(image) {
       }
       keep(path, URL.createObjectURL(await answer.blob()));
     }
-    show(image, path, kept.get(path));
+    if (image.dataset.path === path) show(image, path, kept.get(path)); // unless its file came first
   } catch {
     image.replaceWith(placeholder("No picture")); // the server does not answer, which others say
   }

@@ -2,7 +2,7 @@
 
 import { chosenOrAll, headline, offer, relabel, saying } from "/static/review/answers.js";
 import { candidate } from "/static/review/candidates.js";
-import { disputed } from "/static/review/disputes.js";
+import { disputed, name, union } from "/static/review/disputes.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
@@ -18,7 +18,7 @@ import { needsImages } from "/static/review/toolbar.js";
 import { button, isolated, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
-const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate, disputed };
+const SCREENS = { grow, merge, split, audit, page, image, label, other, candidate, disputed, name, union };
 const CONFIRMING = ["grow", "page", "audit"]; // kinds whose first answer takes back nothing that was sorted
 const later = new Set(); // keys of questions that were put off
 const answered = new Map(); // keys of questions by those of the decisions that answered them
@@ -26,29 +26,33 @@ const answered = new Map(); // keys of questions by those of the decisions that 
 /** Say in words what a question is about, and why. */
 export function inWords({ kind, categories, images, by }) {
   const [first, second] = categories.map((id) => shown(categoryOf(id)));
+  const people = by.map((person) => person || "someone").join(" and ");
   const [title, why] = {
     grow: [["Confirm ", first], `${counted(images, "image")} open`],
     merge: [["Are ", first, " and ", second, " the same?"], "they look alike"],
     split: [["Is ", first, " two classes?"], "it looks mixed"],
     audit: [["Check a sample of what was accepted unseen"], counted(images, "image")],
-    page: [["Look at doubtful images of ", first], counted(images, "image")],
-    image: [["Sort doubtful images one by one"], counted(images, "image")],
+    page: [["Look at what was left open of ", first], counted(images, "image")],
+    image: [["Sort images one by one, drawn at random"], counted(images, "image")],
     label: [["Check labels that look wrong"], counted(images, "image")],
     other: [["Look at images that fit nowhere"], counted(images, "image")],
     candidate: [[counted(images, "image"), " look like something new, near ", first], "added later"],
-    disputed: [["Settle a disagreement"], by.map((name) => name || "someone").join(" and ")],
+    disputed: [["Settle a disagreement"], people],
+    name: [["Settle the name of ", first], people],
+    union: [["Are ", first, " and ", second, " the same, or different?"], people],
   }[kind];
   return [make("span", {}, ...title.filter(Boolean)), why];
 }
 
 /**
- * Ask the questions that are left, in the order of the server, after the one at this place of it.
+ * Ask the questions that are left, in the order of the server, after the one with this key.
  * A question stays on the screen as long as it is still asked: what other pages decide does not swap it under a finger.
  */
-export async function questions(view, start = 0) {
+export async function questions(view, start = "") {
   const body = make("div", { className: "question" });
   body.append(make("p", { className: "state", role: "status", textContent: "Looking for the next question…" }));
   view.replaceChildren(body);
+  later.delete(start);
   let screen = { keys: [], close() {} };
   let asked = null; // the key of the question on the screen
   let last = null; // its kind, or that of the one before
@@ -84,13 +88,12 @@ export async function questions(view, start = 0) {
     if (own !== updates || at.held) return;
     [at.version, at.done] = [version, state.done];
     if (item && questionKey(item) === asked) return;
-    start = 0;
     screen.close();
     [screen, asked, made.keys] = [{ keys: [], close() {} }, null, []];
     if (!item) return showEnd(items.length);
-    const drawn = await SCREENS[item.kind](body, item, at, next, () => putOff(item));
+    const drawn = await SCREENS[item.kind](body, item, at, next);
     if (own !== updates) return drawn.close();
-    [screen, asked, last] = [drawn, questionKey(item), item.kind];
+    [screen, asked, last, start] = [drawn, questionKey(item), item.kind, ""];
     const [only] = item.categories;
     const place = categoryOf(only) ? `category/${only}` : "bin";
     const open = item.categories.length === 1 ? () => goTo(place) : undefined;

@@ -6,7 +6,7 @@ const ONE_BY_ONE = ["image", "label"]; // kinds whose images are a question each
 export const questionKey = ({ kind, categories, images, rows }) =>
   JSON.stringify([kind, ...(ONE_BY_ONE.includes(kind) ? rows[0] : [categories, images, rows.flat().slice(0, 3)])]);
 
-const ABOUT_CATEGORIES = ["grow", "page", "merge", "split"]; // kinds that two people are not asked of one category
+const ABOUT_CATEGORIES = ["grow", "page", "merge", "split", "name", "union"]; // kinds that two people are not asked of one category
 const LONGEST_KEY = 120; // characters
 
 /** What a page tells the server that it asks: the key of a question, and the categories that it is about. */
@@ -33,20 +33,21 @@ export function single(item) {
   return rows.map((row) => ({ ...item, rows: [[row], ...beside] }));
 }
 
+/** The address of a question, which stays the same wherever it is in the queue. */
+export const questionAddress = (item) => `#/next/${encodeURIComponent(questionKey(single(item)[0]))}`;
+
 /**
  * Choose the next question of the server's `items`, given the keys of those put off until `later`.
- * One that was `undone` comes back; else the one that is `asked` stays as long as it is still in the queue, both by
- * their keys; `start` asks for one by its place.
+ * The one that a link asks for, `start`, comes first; one that was `undone` comes back; else the one that is `asked`
+ * stays as long as it is still in the queue, all by their keys.
  * Whoever has begun to check labels, the `last` kind of question, goes on with them. What others are asked, which is
  * `taken`, comes last.
  */
 export function nextQuestion(items, { later, undone, asked, start, last, taken = [] }) {
   const open = items.flatMap(single).filter((item) => !later.has(questionKey(item)));
   const left = taken.length ? [...open].sort((a, b) => isTaken(a, taken) - isTaken(b, taken)) : open;
-  const known = [undone, asked].map((key) => left.find((item) => questionKey(item) === key)).find(Boolean);
+  const known = [start, undone, asked].map((key) => left.find((item) => questionKey(item) === key)).find(Boolean);
   if (known) return known;
-  const wanted = start ? items[start] ?? items[0] : null;
-  if (wanted) return single(wanted)[0];
   return (last === "label" && left.find(({ kind }) => kind === last)) || (left[0] ?? null);
 }
 

@@ -17,7 +17,7 @@ import { decide, goTo, onChange, refresh, state, watch } from "/static/review/st
 import { byId, make } from "/static/shared/dom.js";
 import { counted, thousands } from "/static/shared/text.js";
 
-/** Pages by the first part of their address. Each gets the numbers that follow; null says that there is none. */
+/** Pages by the first part of their address. Each gets the parts that follow; null says that there is none. */
 const PAGES = {
   "": overview,
   category: categoryPage,
@@ -60,12 +60,13 @@ async function route() {
   if (isLocked()) return;
   if (location.hash === "#view") return view.focus(); // the link that skips the bar
   const own = ++routes;
-  const [name, ...numbers] = location.hash.replace(/^#\/?/, "").split("/");
+  const [name, ...parts] = location.hash.replace(/^#\/?/, "").split("/");
   page.close();
   page = EMPTY;
   scrollTo(0, 0);
   try {
-    const made = (Object.hasOwn(PAGES, name) && (await PAGES[name](view, ...numbers.map(Number)))) || missing();
+    const given = parts.map((part) => (Number.isNaN(Number(part)) ? decodeURIComponent(part) : Number(part)));
+    const made = (Object.hasOwn(PAGES, name) && (await PAGES[name](view, ...given))) || missing();
     if (own !== routes) return made.close(); // another page was asked for meanwhile
     page = made;
     await page.update();
@@ -81,9 +82,11 @@ function frame() {
   const settled = filled.filter((each) => each.settled === each.size).length;
   const bar = document.querySelector(".progress");
   bar.querySelector("i").style.width = `${100 * share}%`;
-  bar.querySelector("span").textContent =
-    `${thousands(state.settled)} of ${counted(state.images, "image")} settled, ` +
-    `${settled} of ${counted(filled.length, "category", "categories")}`;
+  const categories = `, ${settled} of ${counted(filled.length, "category", "categories")}`;
+  bar.querySelector("span").replaceChildren(
+    `${thousands(state.settled)} of ${counted(state.images, "image")} settled`,
+    make("span", { className: "roomy", textContent: categories }),
+  );
   bar.ariaValueMax = String(state.images);
   bar.ariaValueNow = String(state.settled);
   byId("run").textContent = state.person ? `${state.run} · ${state.person}` : state.run;

@@ -6,8 +6,9 @@ import { counted, thousands } from "/static/shared/text.js";
 import {
   answerOf, ask, errorOf, isRunning, keyOf, latest, look, progressOf, redraw, small, start,
 } from "/static/start/commands.js";
-import { nameOf } from "/static/start/places.js";
+import { nameOf, pathOf } from "/static/start/places.js";
 
+const WAIT_LOOKS = 5; // after how many looks at commands it is asked whether a run is there
 const FORMATS = {
   folders: "Folders, one for each category",
   csv: "A table for spreadsheets (CSV)",
@@ -38,7 +39,53 @@ export function leadOf({ images, categories, status, binned, unreadable }) {
     (unreadable ? ` ${counted(unreadable, "file")} could not be read.` : "");
 }
 
+/** The folders around one. */
+const around = async (at) =>
+  (await get(`/api/listing?at=${encodeURIComponent(at.split("/").slice(0, -1).join("/"))}`)).folders;
+const ownOf = async (at) => (await around(at)).find(({ name }) => name === nameOf(at));
+/** Whether a run is being made that is not there yet. */
+const isMade = (folder) => Boolean(folder?.is_busy && !folder.is_run);
+
+/** A run that is being made, until it is there or given up. */
+function waitingPage(view, at) {
+  view.replaceChildren(make("section", {}, make("h1", {}, isolated(nameOf(at))),
+    make("p", { className: "lead", role: "status", textContent: "This is being sorted, by a command that a page " +
+      "or a terminal has started. It goes on by itself, and its result appears here." })));
+  let looks = 0;
+  return {
+    title: nameOf(at),
+    async update() {
+      looks += 1;
+      if (looks % WAIT_LOOKS === 0 && !isMade(await ownOf(at))) dispatchEvent(new HashChangeEvent("hashchange"));
+    },
+  };
+}
+
+/** Sort the images of another folder with a run: which one, the name of the table, and whether they become part of it. */
+function predicting(at, folders) {
+  const images = make("select", {}, ...folders.map(({ name }) => make("option", { value: name, textContent: name })));
+  const table = make("input", { type: "text", maxLength: 200, spellcheck: false });
+  const update = make("input", { type: "checkbox" });
+  const suggest = () => { table.value = `${images.value}-sorted.csv`; };
+  images.addEventListener("change", suggest);
+  suggest();
+  const beside = (name) => pathOf(at.split("/").slice(0, -1).join("/"), name);
+  const sort = () => start({ kind: "predict", at, images: beside(images.value), name: table.value,
+    ...(update.checked && { update: "yes" }) });
+  const told = make("div", { role: "status" });
+  const box = make("div", { className: "panel" }, make("h2", { textContent: "More images" }),
+    small("Sort another folder into these categories, without learning again."),
+    make("label", { className: "field" }, "Folder, beside the run", images),
+    make("label", { className: "field" }, "Table of the result, beside the run", table),
+    make("label", { className: "radio" }, update, make("span", { textContent: "Add them to the run" })),
+    make("p", { className: "line" }, button("Sort them", sort)), told);
+  return { box: folders.length > 0 && box, told };
+}
+
 export async function finishedPage(view, at) {
+  const above = await around(at);
+  if (isMade(above.find(({ name }) => name === nameOf(at)))) return waitingPage(view, at);
+  const more = predicting(at, above.filter((each) => !each.is_run && !each.is_busy));
   const run = await get(`/api/run?at=${encodeURIComponent(at)}`);
   const name = nameOf(at);
   const mine = (asked) => asked.at === at;
@@ -72,9 +119,10 @@ export async function finishedPage(view, at) {
   }
   const reporting = (command) => command &&
     (isRunning(command) ? progressOf(command) : command.state === "failed" && errorOf(command));
-  async function exporting(command) {
+  async function saying(command) {
     if (command?.state !== "done") return [reporting(command)];
-    return (await answerOf(command)).trim().split("\n").map((text) => make("p", {}, isolated(text)));
+    const lines = (await answerOf(command)).trim().split("\n").filter((line) => !line.startsWith("To "));
+    return lines.map((text) => make("p", {}, isolated(text)));
   }
 
   const link = make("p", { className: "small" });
@@ -106,7 +154,7 @@ export async function finishedPage(view, at) {
         small("With what was decided in the review. Your files stay as and where they are."),
         make("label", { className: "field" }, "Format", format),
         make("label", { className: "field" }, "Name, beside the run", out),
-        make("p", { className: "line" }, button("Export", exportNow)), exported))));
+        make("p", { className: "line" }, button("Export", exportNow)), exported), more.box)));
 
   return {
     title: name,
@@ -116,7 +164,9 @@ export async function finishedPage(view, at) {
       const report = latest("report", mine);
       await redraw(working, [keyOf(review), keyOf(report)], () => [reviewing(review), reporting(report)]);
       const command = latest("export", mine);
-      await redraw(exported, keyOf(command), () => exporting(command));
+      await redraw(exported, keyOf(command), () => saying(command));
+      const predicted = latest("predict", mine);
+      await redraw(more.told, keyOf(predicted), () => saying(predicted));
     },
   };
 }

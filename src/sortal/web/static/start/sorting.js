@@ -11,6 +11,7 @@ import { findingsOf } from "/static/start/findings.js";
 import { addressOf, nameOf, runOf } from "/static/start/places.js";
 
 const NETWORKS = { auto: "a large one, trained on photographs", convnet: "a small one, for images of up to 32 pixels" };
+const USUAL_METHOD = "sortal";
 const WISHES = { usual: "as usual", finer: "more, smaller ones", coarser: "fewer, larger ones" };
 const inUnit = (bytes, unit) => Math.max(bytes / unit, 0.1).toFixed(1);
 const size = (bytes) => (bytes >= 1e9 ? `${inUnit(bytes, 1e9)} GB` : `${inUnit(bytes, 1e6)} MB`);
@@ -46,23 +47,27 @@ function labelChoice(found, tables, onChange) {
 }
 
 /** Ask for settings that most people leave as they are. */
-function settingsChoice(at, onChange) {
+function settingsChoice(at, methods, weightFiles, onChange) {
   const k = make("input", { type: "number", min: 1, placeholder: "estimated" });
   const epochs = make("input", { type: "number", min: 0, placeholder: "as it suits" });
   const wish = choice(WISHES);
   const network = choice(NETWORKS);
+  const method = choice({ [USUAL_METHOD]: "", ...methods });
+  const weights = choice({ "": "as published", ...Object.fromEntries(weightFiles.map((each) => [each, each])) });
   const run = make("input", { type: "text", value: `${nameOf(at)}-run`, maxLength: 200, spellcheck: false });
   const box = make("details", { className: "panel settings" }, make("summary", { textContent: "Settings" }),
     make("div", { className: "fields" }, field("Number of categories", k), field("Categories", wish),
       field("Network", network), field("Rounds through the images (epochs)", epochs),
-      field("Folder of the result, beside the images", run)));
+      field("Folder of the result, beside the images", run), field("Method", method),
+      weightFiles.length > 0 && field("Weights of the network", weights)));
   box.addEventListener("change", onChange);
   const value = () => {
     const given = { backbone: network.value };
     if (k.value) given.k = Number(k.value);
     else if (wish.value !== "usual") given.granularity = wish.value;
     if (epochs.value) given.epochs = Number(epochs.value);
-    return { run: run.value, settings: given };
+    if (method.value !== USUAL_METHOD) given.method = method.value;
+    return { run: run.value, settings: given, ...(weights.value && { weights: weights.value }) };
   };
   /** Choose the small network, unless the person has chosen one. */
   const suitTiny = () => {
@@ -105,12 +110,13 @@ export async function sortingPage(view, at) {
   const found = await get(`/api/listing?at=${encodeURIComponent(at)}`);
   const above = await get(`/api/listing?at=${encodeURIComponent(at.split("/").slice(0, -1).join("/"))}`);
   const tables = [...found.tables, ...above.tables];
+  const methods = await get("/api/methods");
   let left = null; // the command that the person has left, to change the settings
   let wanted = {}; // what was asked ahead, so that it is asked once
 
   const change = () => look();
   const labels = labelChoice(found, tables, change);
-  const settings = settingsChoice(at, change);
+  const settings = settingsChoice(at, methods, [...found.weights, ...above.weights], change);
   const asked = (kind) => ({ kind, at, ...labels.value(), ...(kind === "check" ? {} : settings.value()) });
   const checked = make("div");
   const cost = make("div");
@@ -119,14 +125,16 @@ export async function sortingPage(view, at) {
     if (started) left = null;
     await look();
   };
-  const exists = above.folders.some(({ name, is_run }) => is_run && name === settings.value().run);
+  const earlier = above.folders.find(({ name }) => name === settings.value().run);
+  const result = make("a", { href: addressOf("run", runOf(asked("sort"))), textContent: "Open it" });
   const before = make("div", { className: "before" },
     labels.box,
     make("div", { className: "panel" }, make("h2", { textContent: "Check" }), checked),
     settings.box,
     make("div", { className: "panel" }, make("h2", { textContent: "What it will take" }), cost),
-    exists && make("p", { className: "small" }, "There is a result already. ",
-      make("a", { href: addressOf("run", runOf(asked("sort"))), textContent: "Open it" }),
+    earlier?.is_busy && make("p", { className: "warning" }, "The folder of its result is in use: it is being sorted, or ",
+      "reviewed, by a command that another page or a terminal has started. ", result, "."),
+    earlier?.is_run && !earlier.is_busy && make("p", { className: "small" }, "There is a result already. ", result,
       ", or sort again: only what has changed is done again."),
     make("p", { className: "line" }, button("Start sorting", sort, { className: "primary", id: "go" })));
   const during = make("div", { className: "panel during" });

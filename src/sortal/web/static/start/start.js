@@ -45,14 +45,16 @@ function going() {
     make("h2", { textContent: "Started here" }), make("ul", { className: "queue" }, ...lines));
 }
 
+const stateOf = (isRun, isBusy) => (isBusy ? (isRun ? "in use" : "being sorted") : "sorted");
+
 function tiles(found) {
   const list = make("ul", { className: "folders" });
   const show = (wanted) => {
     const fitting = found.folders.filter(({ name }) => name.toLowerCase().includes(wanted));
-    list.replaceChildren(...fitting.map(({ name, is_run }) => {
+    list.replaceChildren(...fitting.map(({ name, is_run, is_busy }) => {
       const at = pathOf(found.at, name);
-      return make("li", {}, make("a", { href: addressOf(is_run ? "run" : "in", at) }, isolated(name),
-        is_run && make("span", { className: "badge known", textContent: "sorted" })));
+      return make("li", {}, make("a", { href: addressOf(is_run || is_busy ? "run" : "in", at) }, isolated(name),
+        (is_run || is_busy) && make("span", { className: "badge known", textContent: stateOf(is_run, is_busy) })));
     }));
   };
   show("");
