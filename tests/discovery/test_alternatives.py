@@ -11,6 +11,7 @@ from support.runtimes import CPU
 from sortal.cli import options
 from sortal.config import Discovery, Reading
 from sortal.discovery.alternatives import quicker
+from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
 from sortal.images.image_set import image_set
 
@@ -22,7 +23,7 @@ def job_of(n: int, place: Path, **settings: Any) -> Job:
     few = image_set(["a", "b"], pixels=pixels, labels=[None] * 2)
     job = prepare(few, None, place, Discovery(**settings), Reading(), runtime=CPU, force=False)
     many = image_set([str(i) for i in range(n)], pixels=np.zeros((n, 1, 1, 3), dtype=np.uint8), labels=[None] * n)
-    return replace(job, images=many)
+    return replace(job, images=many, recipe=recipe_for(job.settings, n, on_gpu=False))
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_crops_are_loaded_batch_by_batch_in_order() -> None:
     ]
     loaded = list(load_crops(store_of(images), batches, size=8, device=torch.device("cpu")))
     assert len(loaded) == len(batches)
-    for batch, (pixels, flipped, _) in zip(batches, loaded, strict=True):
+    for batch, (pixels, flipped, *_) in zip(batches, loaded, strict=True):
         assert pixels.shape == (len(batch.rows), 8, 8, 3)
         assert (pixels.dtype, flipped.dtype) == (torch.uint8, torch.bool)
         assert flipped.tolist() == [False] * len(batch.rows)
