@@ -53,7 +53,6 @@ from sortal.config.settings import (
     Unlisted,
 )
 from sortal.config.training import (
-    CPU_ROUNDS,
     ROBUST,
     TINY_CONTRAST,
     TINY_DISTILLATION,
@@ -83,7 +82,6 @@ __all__ = [
     "BOUNDS",
     "BUILT_IN",
     "CONVNET",
-    "CPU_ROUNDS",
     "FASTER",
     "HUB_PREFIX",
     "LARGER",

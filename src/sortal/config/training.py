@@ -185,8 +185,6 @@ TINY_CONTRAST = Contrast(temperature=0.3, hidden=256)
 TINY_DISTILLATION = Distillation(temperature=0.3, hidden=256)
 # Trained from random weights, so starting again would forget them.
 TINY_ROUNDS = Rounds(refinement=0.5, ratio=1.0, restart=False, hidden=256)
-# Without a GPU, a head of 2,048 would take more time than all else in a step on cached tokens.
-CPU_ROUNDS = Rounds(hidden=512)
 # How the head on feature vectors is trained (benchmarks/vectors.py): on two cores, thousands of them take a minute.
 VECTOR_SETTINGS: dict[str, Any] = {"epochs": 60, "lr": 0.1, "precision": "float32", "patches": 1.0}
 VECTOR_CONTRAST = Contrast(temperature=0.3, hidden=256, bottleneck=128)
