@@ -168,7 +168,7 @@ def test_quicker_ways_are_named_before_a_long_run_starts(stub: Stub, monkeypatch
     for said in ("This takes about 2.0 h; other settings are quicker.", ""):
         planned = stub("sortal.discovery.forecast.forecast", SimpleNamespace(quicker=said))
         done = invoke("discover", "photos")
-        assert (done.code, done.err) == (0, f"{said}\n{NOTE}" if said else NOTE)
+        assert (done.code, done.err) == (0, f"{NOTE}{said}\n" if said else NOTE)
         assert (len(carried_out), len(planned)) == (1, 1)
         carried_out.clear()
 
