@@ -160,8 +160,8 @@ def start_up(_: bool, __: Path) -> Pair:
 RATIOS = (
     Ratio("cached step", "a step through all blocks", 15, 18, partial(step, live=False)),
     Ratio("live step", "a step through all blocks", 2.5, 1.1, partial(step, live=True)),
-    Ratio("k-means", "blocked matrix products", 1.05, 1.3, partial(kmeans, semi=True)),
-    Ratio("plain k-means", "scikit-learn", 2.5, 2, partial(kmeans, semi=False)),
+    Ratio("k-means", "blocked matrix products", 1, 1.3, partial(kmeans, semi=True)),
+    Ratio("plain k-means", "scikit-learn", 2, 1.2, partial(kmeans, semi=False)),
     Ratio("estimate of k", "as many blocked fits", 1.2, 1.2, count),
     Ratio("crops", "decoding each time", 50, 25, crops),
     Ratio("neighbours", "sorting all distances", 5, 4, near),
