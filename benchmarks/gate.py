@@ -163,7 +163,7 @@ RATIOS = (
     Ratio("k-means", "blocked matrix products", 1, 1.3, partial(kmeans, semi=True)),
     Ratio("plain k-means", "scikit-learn", 2, 1.2, partial(kmeans, semi=False)),
     Ratio("estimate of k", "as many blocked fits", 1.2, 1.2, count),
-    Ratio("crops", "decoding each time", 50, 25, crops),
+    Ratio("crops", "decoding each time", 50, 50, crops),
     Ratio("neighbours", "sorting all distances", 5, 4, near),
     Ratio("map", "scikit-learn's t-SNE", 7, 5, chart),
     Ratio("accuracy", "counting one by one", 10, 10, matched),
