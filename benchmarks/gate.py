@@ -228,5 +228,5 @@ def main() -> int:
     return int(bool(short))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__" and main():
+    sys.exit(1)

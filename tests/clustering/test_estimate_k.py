@@ -270,7 +270,7 @@ def test_the_other_restarts_are_left_out_where_the_first_are_clearly_worse() -> 
     """
 
     def score(k: int, i: int) -> float:
-        return 1 - abs(np.log(k / 20)) + (i % 3) / 100 + 9 * (k < 15 and i >= FIRST_RESTARTS)
+        return 1 - abs(float(np.log(k / 20))) + (i % 3) / 100 + 9 * (k < 15 and i >= FIRST_RESTARTS)
 
     found = scored(score, method="brent", k_max=100, n_init=5)
     best = next(at for at in found.curve if at.k == found.k)
