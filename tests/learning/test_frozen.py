@@ -154,9 +154,9 @@ def test_a_compiled_trunk_gets_batches_of_one_size_with_the_same_rows(monkeypatc
     seen: list[tuple[int, int]] = []
 
     def compile(function: Callable[..., Tensor], **_: Any) -> Callable[..., Tensor]:
-        def compiled(*given: Tensor) -> Tensor:
-            seen.append((len(given[0]), len(given[1])))
-            return function(*given)
+        def compiled(pixels: Tensor, flipped: Tensor, *others: Tensor) -> Tensor:
+            seen.append((len(pixels), len(flipped)))
+            return function(pixels, flipped, *others)
 
         return compiled
 
