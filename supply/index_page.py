@@ -35,7 +35,7 @@ def addresses(repository: str, tag: str) -> dict[str, str]:
     """Return what an index links to beside the page."""
     return {
         "Repository": repository,
-        "Documentation": f"{repository}/blob/{tag}/docs/index.md",
+        "Documentation": f"{repository}/tree/{tag}/docs",
         "Changelog": f"{repository}/blob/{tag}/CHANGELOG.md",
         "Issues": f"{repository}/issues",
     }

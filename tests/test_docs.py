@@ -250,6 +250,34 @@ def test_examples_with_images_run(
     assert len(run_blocks("docs/export.md", 1)["table"]) == 36
 
 
+def test_the_commands_of_the_tutorial_run_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On every thirtieth digit, without training, with a review that nobody answers, and without a drawn report."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sortal.web.report.report.make_report", lambda *_, **__: tiny_folder.PAGE)
+    monkeypatch.setattr("sortal.discovery.reviewing.open.serve", lambda *_, **__: None)
+    tutorial = text_of("docs/tutorial.md").split("## With your own")[0]
+    lines = [
+        line for code in re.findall(r"^```sh\n(.*?)^```$", tutorial, flags=re.M | re.S) for line in code.splitlines()
+    ]
+    assert [words_of(line)[1] for line in lines] == [
+        *("sample", "check", "discover", "discover", "discover", "review", "decisions"),
+        *("discover", "export", "predict", "predict"),
+    ]
+    for line in lines:
+        words = words_of(line)[1:]
+        quick = ["--epochs", "0", "--device", "cpu"] if words[0] == "discover" else []
+        assert app.main([*words, *quick]) == 0, (line, capsys.readouterr().err)
+        if words[0] == "sample":
+            head, *rows = (tmp_path / "digits" / "labels.csv").read_text("utf-8").splitlines()
+            (tmp_path / "digits" / "labels.csv").write_text("\n".join([head, *rows[::30]]), "utf-8")
+            for row in {*rows} - {*rows[::30]}:
+                (tmp_path / "digits" / row.split(",")[0].strip('"')).unlink()
+    assert (tmp_path / "sorted" / "index.csv").is_file()
+    assert len((tmp_path / "predicted.csv").read_text("utf-8").splitlines()) == 1 + 60
+
+
 def test_examples_with_features_run() -> None:
     names = run_blocks("docs/python.md", 5, 6, 7)
     assert names["estimate"].k in [each.k for each in names["estimate"].curve]

@@ -149,14 +149,23 @@ def test_heic_is_decoded_where_pillow_heif_is_installed(monkeypatch: pytest.Monk
 
     monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=registered))
     monkeypatch.setattr(decoding, "reads_heif", lambda: True)
-    monkeypatch.setattr(Image, "OPEN", {**Image.OPEN})
-    monkeypatch.setattr(Image, "ID", [*Image.ID])
+    monkeypatch.setattr(Image, "OPEN", {name: each for name, each in Image.OPEN.items() if name != "HEIF"})
+    monkeypatch.setattr(Image, "ID", [each for each in Image.ID if each != "HEIF"])
     for _ in range(2):
         np.testing.assert_array_equal(decode(start + scene).rgb, decode(scene).rgb)
     registered.assert_called_once()
     monkeypatch.setattr(decoding, "reads_heif", lambda: False)
     with pytest.raises(UnreadableError, match="save it as JPEG, or to read HEIC, pip install pillow-heif"):
         decode(start + scene)
+
+
+def test_a_photograph_in_heic_is_decoded() -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    file = io.BytesIO()
+    pillow_heif.from_pillow(Image.new("RGB", (64, 48), (200, 40, 40))).save(file, quality=90)
+    rgb = decode(file.getvalue()).rgb
+    assert rgb.shape == (48, 64, 3)
+    assert np.abs(rgb.astype(int) - (200, 40, 40)).max() <= 8, "a plain colour survives the encoder"
 
 
 def test_possible_lack_of_memory_is_not_a_lasting_verdict() -> None:
