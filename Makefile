@@ -34,7 +34,7 @@ help:
 	@echo "make docs     build the documentation into site/"
 	@echo "make release  make every check, build the distributions into dist/, and stop before the upload"
 	@echo "make lowest   run tests with the lowest versions that pyproject.toml allows"
-	@echo "make picture  take the pictures of the README and of docs/app.md again"
+	@echo "make picture  take the pictures of README and docs again, from the digits and from drawings"
 	@echo "make format   format the code and apply safe fixes"
 	@echo "make clean    remove caches, built packages and documentation (.venv stays)"
 
@@ -81,6 +81,8 @@ picture: $(DEVELOPMENT) browser
 	$(BIN)/python docs/picture.py digits-run/report.html docs/report.png
 	mkdir -p build/home/pictures && $(BIN)/sortal sample digits build/home/pictures/digits
 	$(BIN)/python docs/app_pictures.py build/home docs
+	$(BIN)/python docs/review_film.py digits-run docs/review.webp
+	rm -rf build/gallery && $(BIN)/python docs/gallery.py build/gallery docs
 
 browser:
 	@sh tests/install_chromium.sh

@@ -1,4 +1,4 @@
-"""Draw the collections of docs/gallery.md, sort them, and take pictures of their reports: python docs/gallery.py FOLDER docs"""
+"""Draw the collections of docs/gallery.md, sort them, and picture their reports: python docs/gallery.py FOLDER docs"""
 
 import csv
 import math

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 import sortal
 
-VIEWPORT: ViewportSize = {"width": 1000, "height": 640}  # CSS pixels
+VIEWPORT: ViewportSize = {"width": 1000, "height": 760}  # CSS pixels
 WIDTH, QUALITY, LIMIT = 800, 70, 2_000_000  # of the picture: pixels, of WebP, bytes
 ANSWERS = 9
 PATIENCE = 120_000  # milliseconds
@@ -21,8 +21,9 @@ SHOW_KEY = """text => {
   const key = document.createElement("div");
   key.id = "pressed";
   key.textContent = text;
-  key.style.cssText = "position:fixed;left:50%;bottom:14px;transform:translateX(-50%);padding:.4em 1em;"
-    + "border-radius:.5em;background:#263238;color:#fff;font:600 22px system-ui;z-index:99;visibility:" + (text ? "visible" : "hidden");
+  key.style.cssText = "position:fixed;left:50%;bottom:14px;transform:translateX(-50%);padding:.4em 1em;z-index:99;"
+    + "border-radius:.5em;background:#263238;color:#fff;font:600 22px system-ui";
+  key.hidden = !text;
   document.body.append(key);
 }"""
 LEFT = """() => document.querySelector(".state")?.textContent.startsWith("Nothing is left")"""
@@ -45,12 +46,12 @@ class Film:
 
     def save(self, out: Path) -> None:
         first, *rest = self.frames
-        first.save(out, save_all=True, append_images=rest, duration=self.durations, loop=0, quality=QUALITY, method=6)
+        first.save(out, save_all=True, append_images=rest, duration=self.durations, loop=0, quality=QUALITY, method=4)
         if out.stat().st_size > LIMIT:
             sys.exit(f"The picture must have at most {LIMIT:,} bytes, got {out.stat().st_size:,}.")
 
 
-def record(film: Film, names: dict[str, str]) -> None:
+def record(film: Film, names: dict[str, str], truth: list[str]) -> None:
     """Answer the first questions of a review with the keys of a person who sees what is true."""
     page = film.page
     page.wait_for_selector(".queue a")
@@ -63,14 +64,14 @@ def record(film: Film, names: dict[str, str]) -> None:
         if page.evaluate(LEFT):
             break
         asked = page.locator(".question").inner_text()
-        heading = page.locator(".question h1").inner_text()
-        key = "n" if "two" in heading or "same" in heading else "y"
+        page.evaluate("scrollTo(0, 0)")
         film.take(1400)
-        film.take(900, f"{key}: {'yes' if key == 'y' else 'no'}")
+        key, word = answer(page, names, truth)
+        film.take(1000, f"{key}: {word}")
         page.keyboard.press(key)
         page.wait_for_function(ASKED, arg=asked)
         if page.locator("#names[open]").count():
-            name = next((right for old, right in names.items() if old in asked), "?")
+            name = next(right for old, right in names.items() if old in asked)
             film.take(900)
             page.keyboard.type(name)
             film.take(1100, f"its name: {name}")
@@ -80,6 +81,22 @@ def record(film: Film, names: dict[str, str]) -> None:
     page.wait_for_selector(".queue a, .queue .state")
     page.wait_for_load_state("networkidle")
     film.take(3000)
+
+
+def answer(page: Page, names: dict[str, str], truth: list[str]) -> tuple[str, str]:
+    """The key for the question that is shown, after choosing what is wrong where that is one image or two."""
+    heading = page.locator(".question h1").inner_text()
+    if "two" in heading or "same" in heading:
+        return "n", "no"
+    cells = page.locator(".cell[data-row]").all()
+    shown = [truth[int(cell.get_attribute("data-row") or 0)] for cell in cells]
+    right = next((name for old, name in names.items() if old in heading), Counter(shown).most_common(1)[0][0])
+    wrong = [cell for cell, each in zip(cells, shown, strict=True) if each != right]
+    if len(wrong) > 2:
+        return ("m", "most are right") if 4 * len(wrong) <= len(cells) else ("n", "no")
+    for cell in wrong:
+        cell.click()
+    return "y", "yes, but for what is chosen" if wrong else "yes"
 
 
 def main(folder: Path, out: Path) -> None:
@@ -106,7 +123,7 @@ def main(folder: Path, out: Path) -> None:
                 context.set_default_timeout(PATIENCE)
                 film = Film(context.new_page())
                 film.page.goto(link)
-                record(film, names)
+                record(film, names, [str(each) for each in table.truth])
                 film.save(out)
                 browser.close()
         finally:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from support import tiny_folder
 from support.reviews import saved_run
 
 import sortal
+from sortal.cli import app
 
 # PyTorch's own compiler uses what PyTorch 2.11 has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -179,6 +183,15 @@ def run_here(script: str, words: Sequence[str], monkeypatch: pytest.MonkeyPatch)
     runpy.run_path(str(FOLDER / script), run_name="__main__")
 
 
+def run_sortal_here(words: Sequence[str], run: Any = subprocess.run, **options: Any) -> Any:
+    """Replace subprocess.run: carry out commands of sortal in this process."""
+    if [*words[:3]] != [sys.executable, "-m", "sortal"]:
+        return run(words, **options)
+    with redirect_stdout(io.StringIO()) as said:
+        assert app.main([*words[3:]]) == 0
+    return subprocess.CompletedProcess(words, 0, said.getvalue())
+
+
 def test_every_script_has_a_case() -> None:
     assert {case.script for case in CASES} == {*FILES} - {*MODULES}
     for name in FILES:
@@ -215,5 +228,7 @@ def test_a_script_runs(
             done = subprocess.run([sys.executable, str(FOLDER / case.script), *words], check=False)
             assert done.returncode == 0, capfd.readouterr().err
         else:
+            monkeypatch.setattr(subprocess, "run", run_sortal_here)
+            monkeypatch.setattr("sortal.web.report.report.make_report", lambda *_, **__: tiny_folder.PAGE)
             run_here(case.script, words, monkeypatch)
     assert re.search(case.says, capfd.readouterr().out)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from support import tiny_folder
 from support.runtimes import CPU
 
@@ -232,7 +233,7 @@ def test_examples_with_images_run(
     assert capsys.readouterr().out.startswith("<Run: 36 images (9 labelled, ")
     assert run.report.resolve() == photos / "photos-run" / "report.html"
     assert {"file_name", "label", "category", "status", "confidence"} <= set(run.to_pandas().columns)
-    names = run_blocks("docs/python.md", 0, 1, 2, 3, 4)
+    names = run_blocks("docs/python.md", 0, 1, 2, 3, 4, 5)
     assert len(names["found"].assignments) == len(names["images"]) == names["done"].images == 36
     assert len(names["bench"].classes) == 2
     shutil.rmtree(photos / "sorted")
@@ -248,10 +249,44 @@ def test_examples_with_images_run(
     assert (photos / "sorted" / "index.csv").exists()
     assert app.main(["export", "run", "--format", "parquet", "--out", "table.parquet"]) == 0
     assert len(run_blocks("docs/export.md", 1)["table"]) == 36
+    assert app.main(["export", "run", "--format", "onnx", "--out", "photos.onnx"]) == 0
+    assert app.main(["export", "run", "--format", "hub", "--out", "photos-model"]) == 0
+    with Image.open(next((photos / "new_photos").rglob("*.png"))) as image:
+        image.convert("RGB").save("new.jpg")
+    assert run_blocks("docs/export.md", 7)["confidence"].shape == (1,)
+    assert run_blocks("docs/export.md", 8)["model"].categories == tuple(run.names.values())
+
+
+def test_the_commands_of_the_tutorial_run_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On every thirtieth digit, without training, with a review that nobody answers, and without a drawn report."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sortal.web.report.report.make_report", lambda *_, **__: tiny_folder.PAGE)
+    monkeypatch.setattr("sortal.discovery.reviewing.open.serve", lambda *_, **__: None)
+    tutorial = text_of("docs/tutorial.md").split("## With your own")[0]
+    lines = [
+        line for code in re.findall(r"^```sh\n(.*?)^```$", tutorial, flags=re.M | re.S) for line in code.splitlines()
+    ]
+    assert [words_of(line)[1] for line in lines] == [
+        *("sample", "check", "discover", "discover", "discover", "review", "decisions"),
+        *("discover", "export", "predict", "predict"),
+    ]
+    for line in lines:
+        words = words_of(line)[1:]
+        quick = ["--epochs", "0", "--device", "cpu"] if words[0] == "discover" else []
+        assert app.main([*words, *quick]) == 0, (line, capsys.readouterr().err)
+        if words[0] == "sample":
+            head, *rows = (tmp_path / "digits" / "labels.csv").read_text("utf-8").splitlines()
+            (tmp_path / "digits" / "labels.csv").write_text("\n".join([head, *rows[::30]]), "utf-8")
+            for row in {*rows} - {*rows[::30]}:
+                (tmp_path / "digits" / row.split(",")[0].strip('"')).unlink()
+    assert (tmp_path / "sorted" / "index.csv").is_file()
+    assert len((tmp_path / "predicted.csv").read_text("utf-8").splitlines()) == 1 + 60
 
 
 def test_examples_with_features_run() -> None:
-    names = run_blocks("docs/python.md", 5, 6, 7)
+    names = run_blocks("docs/python.md", 6, 7, 8)
     assert names["estimate"].k in [each.k for each in names["estimate"].curve]
     assert names["scores"].accuracy.all > 0.6
 

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pytest
 
 import sortal
@@ -134,6 +135,24 @@ def test_no_markdown_is_left_in_the_text(pages: dict[str, Html]) -> None:
     """Unlike code hosts, MkDocs needs an empty line before a list, and knows no code blocks within lists."""
     left = [(page, text) for page, html in pages.items() for text in html.paragraphs if LEFT_OVER.search(text)]
     assert left == []
+
+
+def test_the_gallery_is_drawn_the_same_every_time(tmp_path: Path) -> None:
+    pytest.importorskip("playwright", reason="the pictures are taken with it")
+    import gallery
+
+    for name, (draw, kinds, count) in gallery.COLLECTIONS.items():
+        drawn = [draw(kind, np.random.default_rng(0)).tobytes() for kind in kinds]
+        assert drawn == [draw(kind, np.random.default_rng(0)).tobytes() for kind in kinds]
+        assert len({*drawn}) == len(kinds)
+        assert count * len(kinds) >= 600
+        assert f"gallery-{name}.png" in (DOCS / "gallery.md").read_text(encoding="utf-8")
+    gallery.write("leaves", tmp_path / "leaves")
+    head, *rows = (tmp_path / "leaves" / "labels.csv").read_text("utf-8").splitlines()
+    assert head == "file_name,label,truth"
+    labels = {truth: {row.split(",")[1] for row in rows if row.endswith(f",{truth}")} for truth in ("heart", "three")}
+    assert labels == {"heart": {"", "heart"}, "three": {""}}, "half of the kinds is known, and some of their images"
+    assert len(rows) == len(list((tmp_path / "leaves").glob("*.png"))) == 600
 
 
 @pytest.fixture

@@ -30,7 +30,9 @@ from sortal.reviews.loading import load_run
 from sortal.runs.facts import KChoice
 from sortal.runs.run import Category, Run
 
-JOB: Any = SimpleNamespace(retraining=None, agreed=False, place=Path("photos-run"), reporting_to=lambda runtime: JOB)
+JOB: Any = SimpleNamespace(
+    retraining=None, agreed=False, may_take_long=False, place=Path("photos-run"), reporting_to=lambda runtime: JOB
+)
 NUMBERS = {
     "k": 7,
     "epochs": 3,
@@ -45,6 +47,7 @@ NUMBERS = {
 SETTINGS = {
     **NUMBERS,
     "learn_on": 9,
+    "image_size": 28,
     "held_out": 0.25,
     "unsure_below": 0.75,
     "max_pixels": 9,
@@ -133,11 +136,12 @@ def test_training_again_is_asked_about(stub: Stub, monkeypatch: pytest.MonkeyPat
     job: Any = SimpleNamespace(
         retraining="A change of seed means training again.",
         agreed=False,
+        may_take_long=False,
         reporting_to=lambda runtime: job,
     )
     stub("sortal.discovery.job.prepare", job)
     carried_out = stub("sortal.discovery.pipeline.carry_out", sample_run())
-    planned = stub("sortal.discovery.forecast.forecast", SimpleNamespace(seconds={"learn": 600.0}))
+    planned = stub("sortal.discovery.forecast.forecast", SimpleNamespace(seconds={"learn": 600.0}, quicker=""))
     code, _, message = astuple(invoke("discover", "photos", "--seed", "1"))
     assert code == 2
     assert f"error: {job.retraining} Train again (--yes), see what it costs (--dry-run), or choose another" in message
@@ -155,6 +159,18 @@ def test_training_again_is_asked_about(stub: Stub, monkeypatch: pytest.MonkeyPat
     assert invoke("discover", "photos").code == 2, "nobody can answer for several processes"
     job.agreed = True
     assert invoke("discover", "photos").code == 0, "resuming is not asked about again"
+
+
+def test_quicker_ways_are_named_before_a_long_run_starts(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JOB, "may_take_long", True)
+    stub("sortal.discovery.job.prepare", JOB)
+    carried_out = stub("sortal.discovery.pipeline.carry_out", sample_run())
+    for said in ("This takes about 2.0 h; other settings are quicker.", ""):
+        planned = stub("sortal.discovery.forecast.forecast", SimpleNamespace(quicker=said))
+        done = invoke("discover", "photos")
+        assert (done.code, done.err) == (0, f"{NOTE}{said}\n" if said else NOTE)
+        assert (len(carried_out), len(planned)) == (1, 1)
+        carried_out.clear()
 
 
 def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
@@ -353,7 +369,7 @@ FURTHER: dict[str, Any] = {
     "notes": ("There is no GPU.", "Label\x1b more."),
     "unreadable_sample": ("a\nb.jpg",),
 }
-PLAN = RunForecast(epochs=100, counting_epochs=0, views=4, **FURTHER, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
+PLAN = RunForecast(quicker="", epochs=100, counting_epochs=0, views=4, **FURTHER, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
 
 
 def planned(capsys: pytest.CaptureFixture[str], **changes: Any) -> dict[str, str]:

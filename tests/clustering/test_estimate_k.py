@@ -27,6 +27,8 @@ from sortal.clustering.estimate_k import (
     _Clusterings,
     separation,
 )
+from sortal.clustering.lloyd import padded
+from sortal.clustering.points import Points
 from sortal.errors import InputError
 from sortal.metrics import accuracy
 from sortal.system.distributed import Peers
@@ -326,3 +328,14 @@ def test_the_choice_follows_from_the_curve(method: KMethod, seed: int, k_max: in
     if method == "separation":  # the next ks outside are close, or beyond the bounds
         assert first - tried[tried.index(first) - 1] <= max(1, CLOSE_SHARE * first)
         assert tried[tried.index(last) + 1] - last <= max(1, CLOSE_SHARE * last)
+
+
+def test_separations_of_different_numbers_of_centres_at_once_are_those_of_each() -> None:
+    random = np.random.default_rng(0)
+    points, labelled = Points(torch.from_numpy(random.normal(size=(60, 4)))), torch.tensor([3, 2])
+    centres = [torch.from_numpy(random.normal(size=(1, k, 4))) for k in (1, 2, 7)]
+    each = [separation(points, one, labelled[: one.shape[1]])[0] for one in centres]
+    together, absent = padded(centres)
+    found = separation(points, together, labelled, absent)
+    assert found[1:] == pytest.approx(each[1:], abs=1e-12)
+    assert found[0] == each[0] == 0

@@ -1,10 +1,13 @@
 """The best of several restarts; the fits themselves are tested through the estimator."""
 
+from math import log
+
 import numpy as np
 import torch
 
-from sortal.clustering.fitting import best_restart
+from sortal.clustering.fitting import best_restart, fit, fit_each
 from sortal.clustering.lloyd import RestartResult
+from sortal.system.distributed import Peers
 
 
 def test_restarts_that_differ_in_the_last_digits_are_equal_wherever_these_are() -> None:
@@ -17,3 +20,18 @@ def test_restarts_that_differ_in_the_last_digits_are_equal_wherever_these_are() 
         ]
         assert best_restart(ended, 1.0).restart == 1
         assert best_restart(ended[:2], 1.0).restart == 2
+
+
+def test_fits_of_several_ks_are_those_of_each_with_as_many_candidates() -> None:
+    random = np.random.default_rng(2)
+    centres = random.normal(size=(9, 6))
+    truth = random.integers(9, size=400)
+    x = torch.from_numpy(centres[truth] + 0.4 * random.normal(size=(400, 6))).float()
+    labels = np.where((truth < 3) & (np.arange(400) % 2 == 0), truth, -1)
+    same = {"classes": 3, "n_init": 4, "seed": 5, "processes": Peers()}
+    ks = [12, 3, 9, 12]
+    for k, found in zip(ks, fit_each(x, labels, ks, **same), strict=True):
+        expected = fit(x, labels, k, candidates=2 + int(log(12)), **same)
+        np.testing.assert_array_equal(found.labels, expected.labels)
+        np.testing.assert_allclose(found.centres, expected.centres, rtol=0, atol=1e-6)  # of about 1, in float32
+        assert (len(found.centres), found.empty) == (k, 0)

@@ -225,3 +225,40 @@ def test_seeded_state_is_the_state_at_the_seeds() -> None:
     assert torch.equal(seeded.assigned, placed.assigned)
     torch.testing.assert_close(seeded.upper, placed.upper)
     torch.testing.assert_close(seeded.lower, placed.lower)
+
+
+@with_and_without_pruning
+def test_restarts_with_different_numbers_of_centres_run_at_once_as_they_do_alone() -> None:
+    x, labels = blobs(300, 5, 6, seed=3), [0, 1, 2] * 10 + [-1] * 270
+    points, fixed = problem(x, labels)
+    first = (fixed.means - points.mean).to(x.dtype)
+
+    def started(k: int) -> LloydState:
+        return LloydState.seeded(Seeds(points, row_keys(points), [7, 8], first, 3).grow(k))
+
+    alone = {k: by_number(lloyd(points, fixed, started(k), max_iter=99, tol=0.0)) for k in (3, 5, 11)}
+    joined = LloydState.joined([started(k) for k in alone], points)
+    together = by_number(lloyd(points, fixed, joined, max_iter=99, tol=0.0))
+    assert sorted(together) == list(range(6))
+    for at, k in enumerate(alone):
+        for restart in (0, 1):
+            one, expected = together[2 * at + restart], alone[k][restart]
+            assert torch.equal(one.assigned, expected.assigned)
+            torch.testing.assert_close(one.centres[:k], expected.centres)
+            assert not one.centres[k:].any()
+            assert (one.n_iter, one.spread) == (expected.n_iter, pytest.approx(expected.spread, rel=1e-9))
+
+
+@with_and_without_pruning
+def test_empty_centres_are_filled_beside_restarts_with_more() -> None:
+    points, fixed = problem(blobs(40, 2, 4, seed=1))
+    far = torch.tensor([[[0.0, 0.0], [900.0, 900.0]]])
+    wide = torch.cat([far, points.x[None, :3]], 1)
+    joined = LloydState.joined([LloydState.at(points, far), LloydState.at(points, wide)], points)
+    small, large = (one for _, one in sorted(by_number(lloyd(points, fixed, joined, max_iter=99, tol=0.0)).items()))
+    assert small.assigned.unique().tolist() == [0, 1]
+    assert large.assigned.unique().tolist() == [0, 1, 2, 3, 4]
+
+
+def by_number(ended: Iterator[RestartResult]) -> dict[int, RestartResult]:
+    return {one.restart: one for one in ended}

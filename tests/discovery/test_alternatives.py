@@ -10,7 +10,9 @@ from support.runtimes import CPU
 
 from sortal.cli import options
 from sortal.config import Discovery, Reading
+from sortal.discovery import alternatives
 from sortal.discovery.alternatives import quicker
+from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
 from sortal.images.image_set import image_set
 
@@ -22,7 +24,7 @@ def job_of(n: int, place: Path, **settings: Any) -> Job:
     few = image_set(["a", "b"], pixels=pixels, labels=[None] * 2)
     job = prepare(few, None, place, Discovery(**settings), Reading(), runtime=CPU, force=False)
     many = image_set([str(i) for i in range(n)], pixels=np.zeros((n, 1, 1, 3), dtype=np.uint8), labels=[None] * n)
-    return replace(job, images=many)
+    return replace(job, images=many, recipe=recipe_for(job.settings, n, on_gpu=False))
 
 
 @pytest.mark.parametrize(
@@ -42,11 +44,12 @@ def test_quicker_ways_are_those_that_apply(
     job = job_of(n, tmp_path / "run", weights="random" if "convnet" not in settings.values() else None, **settings)
     ways = quicker(job, 7200.0, patched, lambda _: 3600.0)
     assert [options.spell(way.settings) for way in ways] == named
-    assert all(" in about 60 min" in way.action for way in ways)
+    assert all(", which takes about 60 min and sorts " in way.action for way in ways)
     assert quicker(job, 4000.0, patched, lambda _: 3600.0) == [], "hardly quicker"
 
 
-def test_each_way_is_priced_with_the_recipe_that_it_would_have(tmp_path: Path) -> None:
+def test_each_way_is_priced_with_the_recipe_that_it_would_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternatives, "FEWEST_SUGGESTED", 1000)
     job, asked = job_of(9000, tmp_path / "run", backbone=VIT, weights="random"), list[Job]()
 
     def price(job: Job) -> float:
@@ -55,7 +58,7 @@ def test_each_way_is_priced_with_the_recipe_that_it_would_have(tmp_path: Path) -
 
     quicker(job, 7200.0, True, price)
     sample, small, untrained = asked
-    assert (sample.settings.learn_on, sample.recipe.training.epochs) == (2000, 60)
-    assert job.recipe.training.epochs < 60, "fewer for more images"
+    assert (sample.settings.learn_on, sample.recipe.training.epochs) == (1000, 150)
+    assert job.recipe.training.epochs == 60, "fewer for more images"
     assert (small.image_size, small.recipe) == (112, job.recipe)
     assert (untrained.settings.method, untrained.recipe.learns) == ("kmeans", False)

@@ -27,6 +27,7 @@ from sortal.errors import InputError, Remedy
 from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
+from sortal.system.text import duration
 
 SMALL = Discovery(backbone="convnet", method="gcd", epochs=3)
 TRANSFORMER = Discovery(backbone="test_vit", weights="random", epochs=2, k=4)
@@ -107,10 +108,12 @@ def test_tokens_of_a_transformer_are_cached_if_they_fit(tmp_path: Path, monkeypa
     images = folder_of(tmp_path / "images", each=2, side=230)
     measured: Any = forecast(job_of(images, tmp_path / "run", replace(TRANSFORMER, method="simgcd")))
     monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements())
-    for found in (measured, forecast(job_of(images, tmp_path / "run", TRANSFORMER))):
+    windows = replace(TRANSFORMER, set=("training.windows=true",))
+    whole, windowed = (forecast(job_of(images, tmp_path / "run", each)) for each in (TRANSFORMER, windows))
+    for found, tokens in ((measured, 1 + 196), (whole, 1 + 196), (windowed, 1 + 196 // 2)):
         assert (found.k, found.views) == (4, 2)
         # Images, views, bytes of a number, patches and class, width; in a file, which survives a kill
-        assert found.tokens == token_cache.TokenPlan(8 * 2 * 2 * 197 * 64, "file")
+        assert found.tokens == token_cache.TokenPlan(8 * 2 * 2 * tokens * 64, "file")
         assert found.seconds["learn"] > 0
     assert measured.seconds["k"] == 0
     live = forecast(job_of(images, tmp_path / "run", replace(TRANSFORMER, views="live")))
@@ -183,8 +186,8 @@ def test_a_plan_of_more_than_ten_minutes_names_quicker_ways_with_their_prices(
     found = forecast(job, options.spell)
     took = found.seconds["learn"]
     assert took >= 3 * 600
-    assert found.quicker.startswith("This takes about 30 min; other settings are quicker. Train for fewer epochs in ")
-    assert "(--epochs 1), or do not train at all in about " in found.quicker
+    assert found.quicker.startswith("This takes about 30 min; other settings are quicker. Train for fewer epochs, ")
+    assert "(--epochs 1), or do not train at all, which takes about " in found.quicker
     assert found.quicker.endswith("(--method kmeans).")
     assert "epochs=1" in forecast(job).quicker
     monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements(step=100.0))
@@ -198,7 +201,8 @@ def test_a_busy_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(forecasting, "measure", lambda *_, others=others, **__: measurements(others=others))
         busy = [note for note in forecast(job).notes if note.startswith("Other programs use 1.0 of 2 cores, ")]
         assert len(busy) == said
-    assert busy[0].endswith("alone on the machine, it may be 4 s."), "half of what was measured"
+    alone = duration(sum(forecast(job).seconds.values()) / 2)
+    assert busy[0].endswith(f"alone on the machine, it may be {alone}."), "half of what was measured"
 
 
 def test_unreadable_files_are_skipped_and_listed(tmp_path: Path) -> None:

@@ -81,10 +81,12 @@ def test_k_is_estimated_first_if_training_depends_on_it() -> None:
 
 def test_the_largest_k_follows_the_labels_unless_it_is_given() -> None:
     """Four times the labelled classes, where these are many, but never more than one for each unlabelled image."""
-    classes = [str(at) for at in range(300)]
-    many, few = (
-        image_set([str(at) for at in range(n)], labels=[*classes, *[""] * (n - len(classes))]) for n in (2000, 700)
-    )
+
+    def some(n: int) -> ImageSet:
+        names = [str(at) for at in range(n)]
+        return image_set(names, paths=names, labels=[*names[:300], *[None] * (n - 300)])
+
+    many, few = some(2000), some(700)
     assert bounds_of_k(Discovery(), many) == (300, 1200)
     assert bounds_of_k(Discovery(), few) == (300, 700)
     assert bounds_of_k(Discovery(k_max=500), many) == (300, 500)

@@ -153,10 +153,10 @@ def test_a_single_image_that_does_not_fit_is_reported_and_other_errors_are_raise
 def test_a_compiled_trunk_gets_batches_of_one_size_with_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
 
-    def compile(function: Callable[[Tensor, Tensor], Tensor], **_: Any) -> Callable[[Tensor, Tensor], Tensor]:
-        def compiled(pixels: Tensor, flipped: Tensor) -> Tensor:
+    def compile(function: Callable[..., Tensor], **_: Any) -> Callable[..., Tensor]:
+        def compiled(pixels: Tensor, flipped: Tensor, *others: Tensor) -> Tensor:
             seen.append((len(pixels), len(flipped)))
-            return function(pixels, flipped)
+            return function(pixels, flipped, *others)
 
         return compiled
 
@@ -197,7 +197,7 @@ def test_crops_are_loaded_batch_by_batch_in_order() -> None:
     ]
     loaded = list(load_crops(store_of(images), batches, size=8, device=torch.device("cpu")))
     assert len(loaded) == len(batches)
-    for batch, (pixels, flipped, _) in zip(batches, loaded, strict=True):
+    for batch, (pixels, flipped, *_) in zip(batches, loaded, strict=True):
         assert pixels.shape == (len(batch.rows), 8, 8, 3)
         assert (pixels.dtype, flipped.dtype) == (torch.uint8, torch.bool)
         assert flipped.tolist() == [False] * len(batch.rows)

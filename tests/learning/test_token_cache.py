@@ -61,9 +61,9 @@ class Counting(FrozenEncoder):
         super().__init__(backbone, Compute(CPU))
         self.sizes: list[int] = []
 
-    def __call__(self, pixels: Tensor, flipped: Tensor, draws: Tensor | None = None) -> Tensor:
+    def __call__(self, pixels: Tensor, *others: Any) -> Tensor:
         self.sizes.append(len(pixels))
-        return super().__call__(pixels, flipped, draws)
+        return super().__call__(pixels, *others)
 
 
 def computed(

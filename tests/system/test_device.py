@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -288,7 +289,7 @@ def test_frozen_layers_use_int8_where_the_processor_multiplies_it_and_nothing_el
 def test_int8_needs_products_and_a_library(
     engines: list[str], vnni: bool, capability: str, cpuinfo: str, found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.backends.quantized, "supported_engines", engines)
+    monkeypatch.setattr(torch.backends, "quantized", SimpleNamespace(supported_engines=engines))
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: vnni, raising=False)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(device_module, "open", lambda *_, **__: io.StringIO(cpuinfo), raising=False)

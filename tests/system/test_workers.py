@@ -263,8 +263,11 @@ def test_modules_in_the_current_folder_are_not_imported(monkeypatch: pytest.Monk
     assert all_of(act, items("a"))[0]["path"] == "a"
 
 
-def test_the_number_of_workers_is_as_given_or_that_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_workers_is_as_given_or_that_of_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (worker_count(1), worker_count(17)) == (1, 17)
+    monkeypatch.setattr("sortal.system.resources.CGROUPS", tmp_path)  # as outside of containers
     monkeypatch.setattr(os, "sched_getaffinity", lambda who: {0, 2, 5}, raising=False)
     assert worker_count(None) == 3
     monkeypatch.delattr(os, "sched_getaffinity")

@@ -151,7 +151,7 @@ def discover(
             from sortal.discovery.forecast import forecast
 
             planned = forecast(job, spell, since=since)
-            if planned.quicker and not dry_run:
+            if not dry_run and planned.quicker:
                 say(planned.quicker)
     if dry_run:
         printing.print_json(planned.to_json()) if json else print_forecast(planned)

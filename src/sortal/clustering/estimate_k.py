@@ -15,7 +15,7 @@ from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
 from sortal.clustering.inputs import NO_CLASS, ArrayOrTensor, check_number, draw_seed, read_inputs
-from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, seed_groups
+from sortal.clustering.lloyd import FEW_CHANGES, MAX_ITER, LloydState, RestartResult, lloyd, seed_groups
 from sortal.clustering.points import Points, full_precision
 from sortal.clustering.seeding import Seeds
 from sortal.errors import InputError
@@ -24,8 +24,7 @@ from sortal.system.distributed import Peers
 
 KMethod = Literal["brent", "separation"]
 CLOSE_SHARE = 0.03  # the search ends when the best k has neighbours this close on both sides
-FEW_CHANGES = 5e-4  # share of the rows: a restart that changes fewer ends, as its score hardly changes any more
-MAX_ITER, TOL = 100, 1e-4  # of each restart, as in `SemiSupervisedKMeans`
+TOL = 1e-4  # of each restart, as in `SemiSupervisedKMeans`
 FIRST_RESTARTS = 3  # of each k; the others follow unless these are clearly worse than those of the best k so far
 USUALLY_TRIED = 10  # ks
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
@@ -273,26 +272,28 @@ class _Clusterings:
         return share
 
 
-def separation(points: Points, centres: Tensor, labelled: Tensor) -> list[float]:
+def separation(points: Points, centres: Tensor, labelled: Tensor, absent: Tensor | None = None) -> list[float]:
     """Compute the mean of (b − a) / max(a, b) over rows, 0 for a row alone in its cluster, for centres (g, k, d).
 
     a is the distance of a row to the centre of the other rows of its cluster, `labelled` (c,) rows included; b that to
-    the next centre. A row's own weight in its centre would favour many small clusters. One cluster has 0.
+    the next centre. A row's own weight in its centre would favour many small clusters. One cluster has 0. Centres that
+    are `absent` (g, k) do not count.
     """
     if centres.shape[1] == 1:
         return [0.0] * len(centres)
-    own, a, b = _two_nearest(points, centres)
+    own, a, b = _two_nearest(points, centres, absent)
     g, k, _ = centres.shape
     cluster = own + k * torch.arange(g, device=own.device)[:, None]
     sizes = points.processes.sum(torch.bincount(cluster.flatten(), minlength=g * k)).view(g, k)
     sizes[:, : len(labelled)] += labelled.to(sizes.dtype)
     others = (sizes.gather(1, own) - 1).to(a.dtype)
     a = a * (others + 1) / others.clamp(min=1)
-    return points.averages(torch.where(others > 0, (b - a) / torch.maximum(a, b).clamp(min=1e-30), 0))
+    counts = (others > 0) & b.isfinite()  # there is no second of one centre
+    return points.averages(torch.where(counts, (b - a) / torch.maximum(a, b).clamp(min=1e-30), 0))
 
 
-def _two_nearest(points: Points, centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _two_nearest(points: Points, centres: Tensor, absent: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Find the nearest of the centres (g, k, d) of each row, and the distances to it and to the second, all (g, m)."""
-    state = LloydState.at(points, centres)
+    state = LloydState.at(points, centres, absent)
     a, b = ((score + points.norms).clamp_min_(0).sqrt_() for score in (state.upper, state.lower))
     return state.assigned, a, b

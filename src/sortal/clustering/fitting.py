@@ -1,7 +1,7 @@
 """The best of several restarts of semi-supervised k-means; `kmeans` makes a scikit-learn estimator of it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log
 from typing import Any
 
@@ -12,7 +12,16 @@ from torch import Tensor
 
 from sortal.clustering.cluster_sums import LabelledSums
 from sortal.clustering.inputs import NO_CLASS
-from sortal.clustering.lloyd import LloydState, RestartResult, restarts
+from sortal.clustering.lloyd import (
+    FEW_CHANGES,
+    MAX_ITER,
+    LloydState,
+    RestartResult,
+    lloyd,
+    restarts,
+    restarts_at_once,
+    seed_groups,
+)
 from sortal.clustering.points import BUDGET, Points, full_precision, slices
 from sortal.errors import InputError
 from sortal.system.distributed import Peers
@@ -48,29 +57,70 @@ def fit(
     The other parameters are those of `SemiSupervisedKMeans`.
     """
     with full_precision(x.device):
-        assigned = torch.from_numpy(labels).to(x.device, copy=True)
-        free = None if classes == 0 else (assigned == NO_CLASS).nonzero()[:, 0]
-        points = Points(x, free, processes=processes)
-        fixed = LabelledSums.of(x, assigned, classes, points)
+        problem = _Problem(x, labels, classes, processes)
+        points, fixed = problem.points, problem.fixed
         ended = restarts(
             points, fixed, k, n_init, seed, candidates=candidates or 2 + int(log(k)), max_iter=max_iter, tol=tol
         )
-        # Restarts that end in the same clusters differ in their last digits: the first of them wins.
-        n = sum(processes.gather_objects(len(x)))
-        digit = 1e-10 * max(points.variance(), torch.finfo(x.dtype).tiny) * x.shape[1] * n
-        best = best_restart(ended, digit)
+        return problem.fitted(best_restart(ended, problem.digit()))
+
+
+def fit_each(
+    x: Tensor, labels: NDArray[np.int64], ks: Iterable[int], *, classes: int, n_init: int, seed: int, processes: Peers
+) -> list[KMeansFit]:
+    """Cluster rows (n, d) into each of ks, as `fit` does but for a few rows; all draw the same starting centres.
+
+    On a GPU restarts of several ks run at once: kernels are launched once for all of them.
+    """
+    order, found = sorted(set(ks)), dict[int, RestartResult]()
+    with full_precision(x.device):
+        problem = _Problem(x, labels, classes, processes)
+        points, fixed, digit = problem.points, problem.fixed, problem.digit()
+        few, top = int(FEW_CHANGES * sum(processes.gather_objects(points.count))), order[-1]
+        for seeds in seed_groups(points, fixed, range(seed, seed + n_init), top, 2 + int(log(top))):
+            numbers = [one - seed for one in seeds.seeds]
+            room = max(restarts_at_once(points, top) // len(numbers), 1) if x.device.type == "cuda" else 1
+            for start in range(0, len(order), room):
+                some = order[start : start + room]
+                state = LloydState.joined([LloydState.seeded(seeds.grow(k)) for k in some], points)
+                for ended in lloyd(points, fixed, state, max_iter=MAX_ITER, tol=0.0, few=few):
+                    k = some[ended.restart // len(numbers)]
+                    one = replace(ended, restart=numbers[ended.restart % len(numbers)], centres=ended.centres[:k])
+                    found[k] = best_restart([found[k], one] if k in found else [one], digit)
+        return [problem.fitted(found[k]) for k in ks]
+
+
+class _Problem:
+    """Rows to cluster, of which the labelled ones stay where they are."""
+
+    def __init__(self, x: Tensor, labels: NDArray[np.int64], classes: int, processes: Peers) -> None:
+        self.x, self.processes = x, processes
+        self.labels = torch.from_numpy(labels).to(x.device, copy=True)
+        self.free = None if classes == 0 else (self.labels == NO_CLASS).nonzero()[:, 0]
+        self.points = Points(x, self.free, processes=processes)
+        self.fixed = LabelledSums.of(x, self.labels, classes, self.points)
+
+    def digit(self) -> float:
+        """Return by how much spreads of restarts that end in the same clusters may differ in their last digits."""
+        n = int(sum(self.processes.gather_objects(len(self.x))))
+        return 1e-10 * max(self.points.variance(), torch.finfo(self.x.dtype).tiny) * self.x.shape[1] * n
+
+    def fitted(self, best: RestartResult) -> KMeansFit:
+        """Return the outcome of the best restart, whose assignments it changes where rounding decides."""
+        x, points = self.x, self.points
         centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
         # The centres have been rounded. Look again where that, and errors of the scores, may matter.
         slack = points.slack(torch.linalg.vector_norm(best.centres, dim=1)[None])[0]
         unsure = (best.gap <= 3 * slack).nonzero()[:, 0]
         if len(unsure):
-            best.assigned[unsure] = _nearest(x, centres, unsure if free is None else free[unsure])
-        assigned[slice(None) if free is None else free] = best.assigned
-        sizes = processes.sum(torch.bincount(assigned, minlength=k))
+            best.assigned[unsure] = _nearest(x, centres, unsure if self.free is None else self.free[unsure])
+        assigned = self.labels.clone()
+        assigned[slice(None) if self.free is None else self.free] = best.assigned
+        sizes = self.processes.sum(torch.bincount(assigned, minlength=len(centres)))
         return KMeansFit(
             labels=assigned.cpu().numpy(),
             centres=centres.cpu().numpy(),
-            inertia=float(processes.sum(_inertia(x, centres, assigned))),
+            inertia=float(self.processes.sum(_inertia(x, centres, assigned))),
             n_iter=best.n_iter,
             empty=int((sizes == 0).sum()),
         )
@@ -79,7 +129,7 @@ def fit(
 def best_restart(ended: Iterable[RestartResult], digit: float) -> RestartResult:
     """Return the restart with the lowest spread; among those within `digit` of it, the one with the lowest number.
 
-    Only one is held in memory at a time.
+    Restarts that end in the same clusters differ in their last digits. Only one is held in memory at a time.
     """
     found, lowest = None, inf
     for one in ended:

@@ -17,6 +17,8 @@ from sortal.clustering.cluster_sums import ClusterSums, LabelledSums
 from sortal.clustering.points import Points, nearest, scores, slices
 from sortal.clustering.seeding import Seeds, row_keys
 
+MAX_ITER = 100  # of a restart where many ks are compared
+FEW_CHANGES = 5e-4  # share of the rows: then a restart that changes fewer ends, as its score hardly changes any more
 SAMPLE = 1024  # rows to predict the cost of an iteration from
 CHEAP = {"cpu": 1 << 26, "cuda": 1 << 37}  # multiplications that are faster than finding out which are needed
 GATHER = 32  # copying a row costs about as much as scoring it against this many centres
@@ -35,14 +37,17 @@ class LloydState:
     assigned: Tensor  # (g, m) int64
     upper: Tensor  # (g, m) bound on the score at the row's centre
     lower: Tensor  # (g, m) bound on the scores at all other centres
+    absent: Tensor | None = None  # (g, k) mask of centres that a restart does not have, if some have fewer than others
     table: Tensor | None = None  # (g, k, m) all scores, if they fit in one array and are up to date
 
     @classmethod
-    def at(cls, points: Points, centres: Tensor) -> Self:
-        """Assign every row to the nearest of the given centres (g, k, d)."""
+    def at(cls, points: Points, centres: Tensor, absent: Tensor | None = None) -> Self:
+        """Assign every row to the nearest of the given centres (g, k, d) that are not `absent` (g, k)."""
         shape = len(centres), points.count
         assigned = torch.zeros(shape, dtype=torch.int64, device=centres.device)
         state = cls._new(points, centres, assigned, centres.new_empty(shape), centres.new_empty(shape))
+        state.absent = absent
+        state._weigh(points)
         state.assign(points)
         return state
 
@@ -50,6 +55,23 @@ class LloydState:
     def seeded(cls, seeds: Seeds) -> Self:
         """Continue from the assignments of the seeding."""
         return cls._new(seeds.points, seeds.centres, seeds.nearest.clone(), seeds.best.clone(), seeds.second.clone())
+
+    @classmethod
+    def joined(cls, states: Sequence[Self], points: Points) -> Self:
+        """Join restarts with any numbers of centres, so that they run at once."""
+        if len(states) == 1:
+            return states[0]
+        centres, absent = padded([state.centres for state in states])
+        rows = (torch.cat([getattr(state, name) for state in states]) for name in ("assigned", "upper", "lower"))
+        joined = cls._new(points, centres, *rows)
+        joined.absent = absent
+        joined._weigh(points)
+        return joined
+
+    def _weigh(self, points: Points) -> None:
+        """Set the bias of all centres: infinite, so that no row is nearest, where they are absent."""
+        bias = points.bias(self.centres)
+        self.bias = bias if self.absent is None else bias.masked_fill_(self.absent, torch.inf)
 
     @classmethod
     def _new(cls, points: Points, centres: Tensor, assigned: Tensor, upper: Tensor, lower: Tensor) -> Self:
@@ -78,6 +100,15 @@ class LloydState:
     def __getitem__(self, restarts: Tensor) -> "LloydState":
         some: dict[str, Any] = {name: None if t is None else t[restarts] for name, t in vars(self).items()}
         return LloydState(**some)
+
+
+def padded(centres: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Join centres of several restarts each, (g, k, d) with any k: (all, most, d), and the mask of the padding."""
+    most = max(each.shape[1] for each in centres)
+    whole = [torch.nn.functional.pad(each, (0, 0, 0, most - each.shape[1])) for each in centres]
+    counts = torch.tensor([each.shape[1] for each in centres for _ in range(len(each))])
+    absent = torch.arange(most) >= counts[:, None]
+    return torch.cat(whole), absent.to(centres[0].device)
 
 
 @dataclass(frozen=True)
@@ -126,6 +157,10 @@ def lloyd(
     number = list(range(len(state.centres)))
     _score_doubtful(points, state, points.slack(state.lengths))
     members = ClusterSums.of(points, fixed, state.assigned, state.centres.shape[1])
+    if (
+        state.absent is not None
+    ):  # as if a row were there, at the mean: they are not empty, do not move, and add nothing
+        members.counts[state.absent], members.sums[state.absent] = 1, points.mean
     touched = torch.ones_like(state.bias, dtype=torch.bool)
     empty = (members.counts == 0).any(1).tolist()
     for n_iter in range(1, max_iter + 1):
@@ -165,7 +200,8 @@ def _recentre(points: Points, state: LloydState, members: ClusterSums, touched: 
     means = (members.sums / members.counts[:, :, None]).sub_(points.mean).to(state.centres.dtype)
     means = torch.where(move[:, :, None], means, state.centres)
     shift: Tensor = torch.linalg.vector_norm(means - state.centres, dim=2)
-    state.centres, state.bias, state.lengths = means, points.bias(means), torch.linalg.vector_norm(means, dim=2)
+    state.centres, state.lengths = means, torch.linalg.vector_norm(means, dim=2)
+    state._weigh(points)
     return shift
 
 

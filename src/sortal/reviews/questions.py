@@ -38,7 +38,7 @@ NAMING = DECIDE + 9 * KEY  # typing a name
 MARKING = POINT + CLICK
 BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
-# Likelihoods from which a merge, or a split, is proposed: above, half or more were right (benchmarks/archive/review.md).
+# Likelihoods from which a merge, or a split, is proposed: above, half or more were right (benchmarks/archive).
 MERGE_LIKELY, SPLIT_LIKELY = 0.7, 0.5
 EXAMINED = 60  # categories that are examined for a split: the least sure
 SCREEN = 40  # images of an audit, or of a page of a candidate for a new category

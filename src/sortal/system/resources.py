@@ -52,15 +52,15 @@ class Load:
 
     @staticmethod
     def _seconds() -> tuple[float, float, float] | None:
-        """Return how long the cores of the machine were busy, how long with this process, and the time."""
+        """Return how long the cores of this process were busy, how long with it, and the time."""
         try:
+            mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
             with open("/proc/stat", encoding="ascii") as file:
-                user, nice, system, *_ = map(int, file.readline().split()[1:])
-            used = os.times()
-            ticks = os.sysconf("SC_CLK_TCK")
+                cells = [line.split() for line in file if line.startswith("cpu")]
+            busy = sum(sum(map(int, times[:3])) for name, *times in cells if name in mine)  # user, nice, system
+            return busy / os.sysconf("SC_CLK_TCK"), sum(os.times()[:4]), perf_counter()
         except (OSError, ValueError, AttributeError):
             return None
-        return (user + nice + system) / ticks, sum(used[:4]), perf_counter()
 
 
 def _free_in_container() -> int:

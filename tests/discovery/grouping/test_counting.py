@@ -240,7 +240,7 @@ def test_nothing_is_clustered_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     job = job_on(images, tmp_path)
     first = first_count(tmp_path, x, images.labels)
     again = count_again(job, rows_of(job, x), images, first, CPU, also=9)
-    monkeypatch.setattr(shared_kmeans, "fit", tiny.never)
+    monkeypatch.setattr(shared_kmeans, "fit_each", tiny.never)
     assert first_count(tmp_path, x, images.labels) == first
     assert count_again(job, rows_of(job, x), images, first, CPU, also=9) == again
     with pytest.raises(AssertionError, match="done before"):
@@ -260,3 +260,18 @@ def test_a_later_count_is_what_was_counted_times_how_features_separate_now(tmp_p
     assert found.k == 12
     assert found.k != before.k
     assert (found.known, found.trial) == (6, Trial(2, 1))
+
+
+@pytest.mark.parametrize("likely", [3, 20, 150, 900])
+def test_judging_several_ks_ahead_tries_the_same(likely: int) -> None:
+    def judge(ks: list[int]) -> list[Evidence]:
+        return [evidence(k, separation=-abs(log(k / likely))) for k in ks]
+
+    def score(found: list[Evidence]) -> list[float]:
+        return [9 * each.separation for each in found]
+
+    noted = list[int]()
+    one, eight = (counting._search(judge, score, (3, 900), ahead, noted.append) for ahead in (1, 8))
+    assert [each.k for each in one] == [each.k for each in eight]
+    assert max(noted) == len(one) <= counting.MOST_TRIED
+    assert abs(log(max(one, key=lambda each: each.separation).k / likely)) < log(counting.NARROW_STEP)

@@ -3,6 +3,7 @@
 Images are clustered by features averaged with those of their neighbours (`smooth`), if the recipe has any.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from sortal import metrics
 from sortal.clustering.estimate_k import separation
+from sortal.clustering.lloyd import padded, restarts_at_once
 from sortal.clustering.points import Points, full_precision
 from sortal.discovery import results
 from sortal.discovery.grouping import shared_kmeans
@@ -100,17 +102,23 @@ def _load_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
     return None
 
 
-def separation_of(x: Features, labels: NDArray[np.int64] | None, centres: Features, processes: Processes) -> float:
-    """Return how well clusters with these centres (k, d) separate the unlabelled rows (n, d); 0 for one cluster."""
+def separations_of(
+    x: Features, labels: NDArray[np.int64] | None, centres: Sequence[Features], processes: Processes
+) -> list[float]:
+    """Return how well clusters with each of these centres (k, d) separate the unlabelled rows (n, d); 0 for one."""
     own, device = slice(*processes.share_of(len(x))), processes.device
     part, free, labelled = torch.from_numpy(x[own]).to(device), None, torch.zeros(0, device=device)
     if labels is not None:
         free = torch.from_numpy(np.flatnonzero(labels[own] < 0)).to(device)
         labelled = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(device)
-    points = Points(part, free, processes=processes)
+    points, found = Points(part, free, processes=processes), list[float]()
     with full_precision(device):
-        relative = torch.from_numpy(centres).to(device) - points.mean.to(part.dtype)
-        return separation(points, relative[None], labelled)[0]
+        relative = [(torch.from_numpy(each).to(device) - points.mean.to(part.dtype))[None] for each in centres]
+        room = restarts_at_once(points, max(map(len, centres))) if device.type == "cuda" else 1
+        for start in range(0, len(relative), room):
+            some, absent = padded(relative[start : start + room])
+            found += separation(points, some, labelled, absent if room > 1 else None)
+    return found
 
 
 def repeat(

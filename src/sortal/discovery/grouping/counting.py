@@ -11,7 +11,7 @@ log scale, and the interval holds four fifths of it.
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import exp, log, log1p
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from sortal import metrics
 from sortal.discovery.grouping import shared_kmeans
-from sortal.discovery.grouping.clusters import Rows, separation_of
+from sortal.discovery.grouping.clusters import Rows, separations_of
 from sortal.discovery.job import Job
 from sortal.discovery.results import means_of
 from sortal.images.image_set import ImageSet
@@ -35,6 +35,7 @@ WIDE_STEP, NARROW_STEP = 1.35, 1.08  # ratio between ks that are tried, first an
 HOPELESS = 6.0  # below the best log density: where the search ends
 PLAUSIBLE = 4.0  # below the best log density: down to where ks between others are tried
 MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
+AT_ONCE = 8  # ks, whose clusterings share their starting centres
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
 WORSE_SEPARATION, WORSE_TRAINED = 0.15, 0.03  # shares of the best that are one standard deviation: at first, and later
 LEAST_SEPARATION = 0.05  # below which the share is of this one
@@ -122,19 +123,23 @@ def count_first(
     hidden = images.labels[:0] if pilot is None else pilot.hidden
     is_hidden = images.labelled & np.isin(images.labels, hidden)
 
-    def evidence(k: int) -> Evidence:
+    def evidence(ks: list[int]) -> list[Evidence]:
         none = np.full(len(images), -1)
-        found = _evidence(job, rows, images.labels, none, k)
+        found = _evidence(job, rows, images.labels, none, ks)
         if pilot is None:
             return found
         held = np.where(is_hidden, images.labels, -1)
-        tried = _evidence(job, pilot.rows, np.where(is_hidden, -1, images.labels), held, k)
-        return replace(found, separation=tried.separation, agreement=tried.agreement, found=tried.found)
+        tried = _evidence(job, pilot.rows, np.where(is_hidden, -1, images.labels), held, ks)
+        return [
+            replace(one, separation=other.separation, agreement=other.agreement, found=other.found)
+            for one, other in zip(found, tried, strict=True)
+        ]
 
     score = partial(_scores, hidden=len(hidden), known=len(images.known))
     before = rows.key if pilot is None else (*rows.key, *pilot.rows.key)
     key = cache.key("first", *before, cache.hashed(images.labels, hidden), *bounds, job.settings.seed)
-    found = _cached(job, key, runtime, partial(_search, evidence, score, bounds))
+    ahead = AT_ONCE if job.processes.device.type == "cuda" else 1  # several take a GPU little longer than one
+    found = _cached(job, key, runtime, partial(_search, evidence, score, bounds, ahead))
     ks, separations = tuple(each.k for each in found), tuple(each.separation for each in found)
     counted = KDistribution(len(images.known), ks, tuple(score(found)), separations)
     if pilot is None:
@@ -165,25 +170,32 @@ def count_again(
 # Evidence of single ks
 
 
-def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, k: int) -> Evidence:
-    """Cluster into k; `hidden` (n,) are the labels of hidden classes, −1 elsewhere."""
+def _evidence(job: Job, rows: Rows, labels: Ints, hidden: Ints, ks: list[int]) -> list[Evidence]:
+    """Cluster into each of ks; `hidden` (n,) are the labels of hidden classes, −1 elsewhere."""
     fitted = labels if (labels >= 0).any() else None
     seed, processes = job.settings.seed, job.processes
-    model = shared_kmeans.fit(rows.smoothed, fitted, k, n_init=FITS_PER_K, seed=seed, processes=processes)
-    centres = means_of(rows.x, model.labels, k)
-    sizes, known = np.log(np.maximum(np.bincount(model.labels, minlength=k), 1)), len(np.unique(labels[labels >= 0]))
-    asked = hidden >= 0
-    agreement = metrics.ari(hidden[asked], model.labels[asked]) if asked.any() else None
-    return Evidence(
-        k=k,
-        separation=separation_of(rows.x, fitted, centres, processes),
-        smoothed=separation_of(rows.smoothed, fitted, model.centres, processes),
-        known_size=float(sizes[:known].mean()) if known else 0.0,
-        known_spread=float(sizes[:known].std()) if known else 0.0,
-        new_size=float(sizes[known:].mean()) if k > known else None,
-        agreement=agreement or 0.0,
-        found=_classes_found(hidden[asked], model.labels[asked], k),
-    )
+    models = shared_kmeans.fit_each(rows.smoothed, fitted, ks, n_init=FITS_PER_K, seed=seed, processes=processes)
+    plain = [means_of(rows.x, model.labels, k) for k, model in zip(ks, models, strict=True)]
+    separations = separations_of(rows.x, fitted, plain, processes)
+    smoothed = separations_of(rows.smoothed, fitted, [model.centres for model in models], processes)
+    known, asked = len(np.unique(labels[labels >= 0])), hidden >= 0
+    found = []
+    for at, (k, model) in enumerate(zip(ks, models, strict=True)):
+        sizes = np.log(np.maximum(np.bincount(model.labels, minlength=k), 1))
+        agreement = metrics.ari(hidden[asked], model.labels[asked]) if asked.any() else None
+        found.append(
+            Evidence(
+                k=k,
+                separation=separations[at],
+                smoothed=smoothed[at],
+                known_size=float(sizes[:known].mean()) if known else 0.0,
+                known_spread=float(sizes[:known].std()) if known else 0.0,
+                new_size=float(sizes[known:].mean()) if k > known else None,
+                agreement=agreement or 0.0,
+                found=_classes_found(hidden[asked], model.labels[asked], k),
+            )
+        )
+    return found
 
 
 def _classes_found(hidden: Ints, clusters: Ints, k: int) -> int:
@@ -240,32 +252,36 @@ class _Scored(NamedTuple):
     score: float
 
 
+Judge = Callable[[list[int]], list[Evidence]]
 Note = Callable[[int], None]  # is told how many ks were tried
 
 
 def _search(
-    evidence: Callable[[int], Evidence],
+    evidence: Judge,
     score: Callable[[list[Evidence]], list[float]],
     bounds: tuple[int, int],
+    ahead: int,
     note: Note,
 ) -> list[Evidence]:
-    """Try ks from the fewest upwards until they are hopeless, then ever closer ones where they are likely."""
+    """Try ks from the fewest upwards until they are hopeless, then ever closer ones where they are likely.
+
+    So many of the first ks are judged `ahead`; those beyond a hopeless one are dropped.
+    """
     (low, high), tried = bounds, dict[int, Evidence]()
 
     def scored() -> list[_Scored]:
         found = [tried[k] for k in sorted(tried)]
         return [_Scored(each.k, value) for each, value in zip(found, score(found), strict=True)]
 
-    k = low
-    while True:
-        tried[k] = evidence(k)
+    wide = [low]
+    while wide[-1] < high:
+        wide.append(min(max(round(WIDE_STEP * wide[-1]), wide[-1] + 1), high))
+    for each in chain.from_iterable(evidence(wide[at : at + ahead]) for at in range(0, len(wide), ahead)):
+        tried[each.k] = each
         note(len(tried))
-        *_, last = all_scored = scored()
-        before = all_scored[-2] if len(all_scored) > 1 else last
-        best = max(each.score for each in all_scored)
-        if k == high or max(last.score, before.score) < best - HOPELESS:
+        last_two = [one.score for one in scored()][-2:]
+        if max(last_two) < max(one.score for one in scored()) - HOPELESS:
             break
-        k = min(max(round(WIDE_STEP * k), k + 1), high)
     while len(tried) < MOST_TRIED:
         all_scored = scored()
         best = max(each.score for each in all_scored)
@@ -276,17 +292,17 @@ def _search(
         ]
         if not gaps:
             break
-        _, a, b = max(gaps)
-        k = min(max(round((a * b) ** 0.5), a + 1), b - 1)
-        tried[k] = evidence(k)
+        widest = sorted(gaps, reverse=True)[: MOST_TRIED - len(tried)]
+        between = [min(max(round((a * b) ** 0.5), a + 1), b - 1) for _, a, b in widest]
+        tried |= {each.k: each for each in evidence(sorted(between))}
         note(len(tried))
     return [tried[k] for k in sorted(tried)]
 
 
-def _evaluate(evidence: Callable[[int], Evidence], ks: list[int], note: Note) -> list[Evidence]:
-    found = []
-    for k in ks:
-        found.append(evidence(k))
+def _evaluate(evidence: Judge, ks: list[int], note: Note) -> list[Evidence]:
+    found = list[Evidence]()
+    for at in range(0, len(ks), AT_ONCE):
+        found += evidence(ks[at : at + AT_ONCE])
         note(len(found))
     return found
 

@@ -31,8 +31,8 @@ class Int8Linear(nn.Module):
         scaled = flat.new_zeros(len(flat) + 1, flat.shape[1])
         torch.div(flat, rows, out=scaled[:-1])
         scaled[-1, 0], scaled[-1, 1] = 1, -1  # so that the steps of rounding are the same in every batch
-        product = torch.ops.quantized.linear_dynamic(scaled, self.packed)[:-1]
-        return torch.addcmul(self.bias, product.mul_(rows), self.scale).unflatten(0, inputs.shape[:-1])
+        product: Tensor = torch.ops.quantized.linear_dynamic(scaled, self.packed)[:-1]
+        return torch.addcmul(self.bias, product.mul_(rows), self.scale).view(*inputs.shape[:-1], -1)
 
 
 def quantise(block: nn.Module) -> None:

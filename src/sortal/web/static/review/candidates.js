@@ -24,12 +24,13 @@ export async function candidate(body, item, at) {
   const others = make("p", { className: "small", role: "status" });
   const tell = () => {
     const left = item.images - rows.length;
-    const shownNow = `Answers are about these ${thousands(rows.length)}, the most typical; ${thousands(left)} are not shown. `;
-    others.replaceChildren(...(left ? [shownNow, rows.length < all.length ? button("Show more", more) : ""] : []));
+    const text = `Answers are about these ${thousands(rows.length)}, the most typical; ${thousands(left)} are not shown. `;
+    others.replaceChildren(...(left ? [text, rows.length < all.length ? button("Show more", more) : ""] : []));
   };
   const more = async () => {
-    rows = all.slice(0, rows.length + PAGE);
-    grid.show(await describe(rows));
+    const wider = await describe(all.slice(0, rows.length + PAGE));
+    rows = wider.rows; // once they are shown
+    grid.show(wider);
     tell();
     relabel(body, keys);
   };

@@ -11,7 +11,8 @@ import { make } from "/static/shared/dom.js";
 import { counted } from "/static/shared/text.js";
 
 const FIRST = 5; // questions that are listed
-const ALWAYS = ["label", "candidate", "disputed", "name", "union"]; // kinds of which the first is listed, wherever it is in the queue
+// Kinds of which the first is listed, wherever it is in the queue
+const ALWAYS = ["label", "candidate", "disputed", "name", "union"];
 const REFIT = "Refit the categories to your decisions";
 
 export function overview(view) {

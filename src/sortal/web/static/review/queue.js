@@ -6,7 +6,8 @@ const ONE_BY_ONE = ["image", "label"]; // kinds whose images are a question each
 export const questionKey = ({ kind, categories, images, rows }) =>
   JSON.stringify([kind, ...(ONE_BY_ONE.includes(kind) ? rows[0] : [categories, images, rows.flat().slice(0, 3)])]);
 
-const ABOUT_CATEGORIES = ["grow", "page", "merge", "split", "name", "union"]; // kinds that two people are not asked of one category
+// Kinds that two people are not asked of one category
+const ABOUT_CATEGORIES = ["grow", "page", "merge", "split", "name", "union"];
 const LONGEST_KEY = 120; // characters
 
 /** What a page tells the server that it asks: the key of a question, and the categories that it is about. */

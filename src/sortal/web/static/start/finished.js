@@ -16,6 +16,8 @@ const FORMATS = {
   imagefolder: "Image folder of Hugging Face",
   fiftyone: "FiftyOne",
   labelstudio: "Label Studio",
+  "camtrap-dp": "Camtrap DP, of camera traps",
+  ecotaxa: "EcoTaxa",
   parquet: "A table (Parquet)",
   embeddings: "Features (Parquet)",
 };
@@ -61,7 +63,7 @@ function waitingPage(view, at) {
   };
 }
 
-/** Sort the images of another folder with a run: which one, the name of the table, and whether they become part of it. */
+/** Sort another folder with a run: which one, the name of the table, and whether its images are added to the run. */
 function predicting(at, folders) {
   const images = make("select", {}, ...folders.map(({ name }) => make("option", { value: name, textContent: name })));
   const table = make("input", { type: "text", maxLength: 200, spellcheck: false });

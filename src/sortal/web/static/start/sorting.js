@@ -132,8 +132,8 @@ export async function sortingPage(view, at) {
     make("div", { className: "panel" }, make("h2", { textContent: "Check" }), checked),
     settings.box,
     make("div", { className: "panel" }, make("h2", { textContent: "What it will take" }), cost),
-    earlier?.is_busy && make("p", { className: "warning" }, "The folder of its result is in use: it is being sorted, or ",
-      "reviewed, by a command that another page or a terminal has started. ", result, "."),
+    earlier?.is_busy && make("p", { className: "warning" }, "The folder of its result is in use: it is being sorted, ",
+      "or reviewed, by a command that another page or a terminal has started. ", result, "."),
     earlier?.is_run && !earlier.is_busy && make("p", { className: "small" }, "There is a result already. ", result,
       ", or sort again: only what has changed is done again."),
     make("p", { className: "line" }, button("Start sorting", sort, { className: "primary", id: "go" })));
