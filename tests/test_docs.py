@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from support import tiny_folder
 from support.runtimes import CPU
 
@@ -26,6 +27,7 @@ COMMANDS = {  # every command, with those below it
 }
 PAGES = ("README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))))
 OWN_COUNTS = {  # of fewer than there are
+    ("README.md", "Three commands"),
     ("docs/discover.md", "three methods"),
     ("docs/reproduce.md", "four methods"),
     ("docs/protocols.md", "two methods"),
@@ -232,7 +234,7 @@ def test_examples_with_images_run(
     assert capsys.readouterr().out.startswith("<Run: 36 images (9 labelled, ")
     assert run.report.resolve() == photos / "photos-run" / "report.html"
     assert {"file_name", "label", "category", "status", "confidence"} <= set(run.to_pandas().columns)
-    names = run_blocks("docs/python.md", 0, 1, 2, 3, 4)
+    names = run_blocks("docs/python.md", 0, 1, 2, 3, 4, 5)
     assert len(names["found"].assignments) == len(names["images"]) == names["done"].images == 36
     assert len(names["bench"].classes) == 2
     shutil.rmtree(photos / "sorted")
@@ -248,6 +250,12 @@ def test_examples_with_images_run(
     assert (photos / "sorted" / "index.csv").exists()
     assert app.main(["export", "run", "--format", "parquet", "--out", "table.parquet"]) == 0
     assert len(run_blocks("docs/export.md", 1)["table"]) == 36
+    assert app.main(["export", "run", "--format", "onnx", "--out", "photos.onnx"]) == 0
+    assert app.main(["export", "run", "--format", "hub", "--out", "photos-model"]) == 0
+    with Image.open(next((photos / "new_photos").rglob("*.png"))) as image:
+        image.convert("RGB").save("new.jpg")
+    assert run_blocks("docs/export.md", 7)["confidence"].shape == (1,)
+    assert run_blocks("docs/export.md", 8)["model"].categories == tuple(run.names.values())
 
 
 def test_the_commands_of_the_tutorial_run_in_their_order(
@@ -279,7 +287,7 @@ def test_the_commands_of_the_tutorial_run_in_their_order(
 
 
 def test_examples_with_features_run() -> None:
-    names = run_blocks("docs/python.md", 5, 6, 7)
+    names = run_blocks("docs/python.md", 6, 7, 8)
     assert names["estimate"].k in [each.k for each in names["estimate"].curve]
     assert names["scores"].accuracy.all > 0.6
 

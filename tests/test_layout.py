@@ -56,6 +56,8 @@ LAZY = {
     "huggingface_hub",
     "importlib",  # its metadata: 20 ms of every start, for methods of installed packages
     "msvcrt",
+    "onnx",
+    "onnxruntime",
     "open_clip",
     "pandas",
     "pillow_heif",
@@ -82,6 +84,7 @@ LAZY_MODULES = {
     "sortal.cli.predict",
     "sortal.cli.runs",
     "sortal.cli.start",
+    "sortal.discovery.exporting",  # only one format needs torch
     "sortal.discovery.job",  # checks a command before torch is loaded
     "sortal.discovery.reviewing.advice",  # a review opens before torch is loaded
     "sortal.discovery.reviewing.open",

@@ -7,11 +7,11 @@ if TYPE_CHECKING:
     from sortal import metrics
     from sortal.clustering.estimate_k import KEstimate, estimate_k
     from sortal.clustering.kmeans import SemiSupervisedKMeans
+    from sortal.discovery.exporting import export
     from sortal.discovery.pipeline import discover
-    from sortal.discovery.prediction import predict
+    from sortal.discovery.prediction import load, predict
     from sortal.discovery.reviewing.open import review
     from sortal.errors import SortalError
-    from sortal.exchange.export import export
     from sortal.exchange.importing import import_annotations
     from sortal.images import datasets
     from sortal.images.image_set import ImageSet
@@ -35,6 +35,7 @@ __all__ = [
     "estimate_k",
     "export",
     "import_annotations",
+    "load",
     "load_run",
     "metrics",
     "predict",
@@ -52,8 +53,9 @@ _HOME = {
     "SortalError": "sortal.errors",
     "discover": "sortal.discovery.pipeline",
     "estimate_k": "sortal.clustering.estimate_k",
-    "export": "sortal.exchange.export",
+    "export": "sortal.discovery.exporting",
     "import_annotations": "sortal.exchange.importing",
+    "load": "sortal.discovery.prediction",
     "load_run": "sortal.reviews.loading",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",

@@ -16,7 +16,8 @@ from support.command_line import (
 from sortal.cli import app, benchmark
 from sortal.config import Discovery, Overrides, Reading
 from sortal.discovery import demo, pipeline, prediction
-from sortal.exchange.export import EXPORT_FORMATS, export
+from sortal.discovery.exporting import MODEL_FORMATS, export
+from sortal.exchange.export import EXPORT_FORMATS
 from sortal.exchange.format import How
 from sortal.images import check
 from sortal.images.datasets import digits
@@ -65,7 +66,7 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
         for name in shown.keys() & {"json", "dry_run", "force"}:
             assert shown[name].default is False, (command, name)
     assert signature(benchmark.run_benchmark).parameters["seeds"].default == tuple(map(str, sweep.DEFAULT_SEEDS))
-    assert set(get_args(get_type_hints(FUNCTIONS["export"])["format"])) == set(EXPORT_FORMATS)
+    assert set(get_args(get_type_hints(FUNCTIONS["export"])["format"])) == {*EXPORT_FORMATS, *MODEL_FORMATS}
     assert set(get_args(get_type_hints(FUNCTIONS["export"])["how"])) == set(get_args(How))
 
 

@@ -17,7 +17,7 @@ from sortal.research.figures import FiguresResult
 
 def test_export_options_reach_the_library(stub: Stub) -> None:
     loaded = stub("sortal.reviews.loading.load_run", "the run")
-    asked = stub("sortal.exchange.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
+    asked = stub("sortal.discovery.exporting.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
     for name in EXPORT_FORMATS:
         assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", NOTE)
         usual = {"run": "the run", "format": name, "out": None, "how": "hardlink", "force": False}
@@ -27,7 +27,7 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
         invoke("export", "r", "--format", "folders", "--out", "o", "--how", how, "--force", "--absolute-paths")
         chosen = {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
         assert asked.pop() == {**chosen, "absolute_paths": True}
-    stub("sortal.exchange.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
+    stub("sortal.discovery.exporting.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
     message = "5 images written as csv: o\n  missing, left out: a.png\n"
     assert invoke("export", "r", "--format", "csv") == Done(3, message, NOTE)
 
@@ -64,6 +64,8 @@ def test_exports_and_figures_are_printed_with_what_is_missing(capsys: pytest.Cap
     missing = tuple(f"{number}.jpg" for number in range(12))
     done = ExportResult(format="coco", out=Path("x.json"), images=1234, missing=missing[:10])
     left_out = [f"  missing, left out: {file}" for file in missing[:10]]
+    runs.print_exported(replace(done, format="onnx"))
+    assert capsys.readouterr().out.startswith("Model written as onnx: ")
     runs.print_exported(done)
     assert lines_of(capsys) == ["1,234 images written as coco: x.json", *left_out, ""]
     runs.print_exported(replace(done, missing=missing, changed=("a.jpg",)))

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 from support import tiny_folder
+from support.exports import UNDEMANDING
 from support.runtimes import CPU
 
 from sortal.cli import app
@@ -81,7 +82,7 @@ def telling(place: Path) -> set[str]:
     return {name for name, text in texts(place) if any(word in text for word in (HIDDEN, HOST, USER))}
 
 
-@pytest.mark.parametrize("name", EXPORT_FORMATS)
+@pytest.mark.parametrize("name", UNDEMANDING)
 def test_no_export_says_where_the_images_are_unless_it_is_asked_to(name: str, shared: Shared, tmp_path: Path) -> None:
     extension = EXPORT_FORMATS[name].extension
     export(shared.run, name, tmp_path / f"default{extension}")

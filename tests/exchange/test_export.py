@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from pyarrow import parquet
-from support.exports import HOSTILE, PLAIN, a_run, content, of_pixels
+from support.exports import HOSTILE, PLAIN, UNDEMANDING, a_run, content, of_pixels, rows_in_zip
 
 from sortal.errors import InputError
-from sortal.exchange.export import EXPORT_FORMATS, ExportResult, export
+from sortal.exchange.export import ExportResult, export
 from sortal.exchange.importing import import_annotations
 from sortal.images.reading import read_images
 from sortal.reviews import journal
@@ -23,7 +23,7 @@ from sortal.runs.run import DECISIONS, Run
 from sortal.system.progress import Runtime
 
 
-@pytest.mark.parametrize("name", EXPORT_FORMATS)
+@pytest.mark.parametrize("name", UNDEMANDING)
 def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run, tmp_path: Path) -> None:
     before = {path: (content(path), os.stat(path).st_mtime_ns) for path in hostile.paths()}
     reports: list[tuple[str, int, int]] = []
@@ -48,7 +48,7 @@ def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run,
     assert any(b"b.png" in each for each in found) == table
     with pytest.raises(InputError, match=r"how must be one of hardlink, symlink, copy, got 'move'\."):
         export(run, name, tmp_path / "none", how="move")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"format must be one of csv, .*labelstudio, got 'xlsx'\."):
+    with pytest.raises(InputError, match=r"format must be one of csv, .*ecotaxa, got 'xlsx'\."):
         export(run, "xlsx", tmp_path / "none")
     if not table:
         with pytest.raises(InputError, match="given as an array"):
@@ -62,8 +62,8 @@ def test_every_format_says_that_an_image_is_in_the_bin(tmp_path: Path) -> None:
     review.take(Bin(images=run.assignments.contents[1:2]))
     binned = review.run()
     file = binned.assignments.files[1]
-    out = {name: export(binned, name, tmp_path / name).out for name in EXPORT_FORMATS}
-    assert len({*EXPORT_FORMATS}) == 8, "each is checked below"
+    out = {name: export(binned, name, tmp_path / name).out for name in UNDEMANDING}
+    assert len(UNDEMANDING) == 9, "each is checked below"
 
     def state(row: Mapping[str, object]) -> list[object]:
         return [row[name] or "" for name in ("category", "category_id", "status", "reviewed", "label", "sorted_as")]
@@ -89,6 +89,9 @@ def test_every_format_says_that_an_image_is_in_the_bin(tmp_path: Path) -> None:
     skipped = [each for each in tasks if each.get("annotations") == [{"result": [], "was_cancelled": True}]]
     assert [(each["data"]["file_name"], each["data"]["reviewed"]) for each in skipped] == [(file, "binned")]
     assert "predictions" not in skipped[0]
+    (row,) = [each for each in rows_in_zip(out["ecotaxa"]) if each["object_sortal_reviewed"] == "binned"]
+    said_there = [row[f"object_{name}"] for name in ("annotation_category", "annotation_status", "sortal_category")]
+    assert (row["img_file_name"], said_there) == (file, ["", "", "no category"])
 
 
 def test_a_table_gives_no_label_to_the_bin_and_a_category_that_is_filled_in_takes_an_image_out(tmp_path: Path) -> None:

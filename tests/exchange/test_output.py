@@ -10,7 +10,19 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from support.exports import FILES, FOLDERS, HOW, LINKED, PLAIN, UNSURE, a_run, content, files_below, written
+from support.exports import (
+    FILES,
+    FOLDERS,
+    HOW,
+    LINKED,
+    PLAIN,
+    UNDEMANDING,
+    UNSURE,
+    a_run,
+    content,
+    files_below,
+    written,
+)
 from support.sample_run import sample_run
 
 from sortal.errors import InputError
@@ -47,7 +59,7 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["d", "photos", "t"]
 
 
-@pytest.mark.parametrize("name", EXPORT_FORMATS)
+@pytest.mark.parametrize("name", UNDEMANDING)
 def test_force_replaces_an_export_and_an_interrupted_export_leaves_the_old_one(name: str, tmp_path: Path) -> None:
     if name in FOLDERS:
         (tmp_path / "out").mkdir()  # an empty folder may be used
@@ -165,7 +177,7 @@ def before_it_ends(name: str, do: Callable[[], object], monkeypatch: pytest.Monk
     monkeypatch.setitem(EXPORT_FORMATS, name, replace(format_, write=write))
 
 
-@pytest.mark.parametrize("name", EXPORT_FORMATS)
+@pytest.mark.parametrize("name", UNDEMANDING)
 @pytest.mark.parametrize("force", [False, True])
 def test_what_appears_while_an_export_is_made_is_not_replaced(
     name: str, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -184,7 +196,7 @@ def test_what_appears_while_an_export_is_made_is_not_replaced(
     assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
 
 
-@pytest.mark.parametrize("name", EXPORT_FORMATS)
+@pytest.mark.parametrize("name", UNDEMANDING)
 @pytest.mark.parametrize("force", [False, True])
 def test_of_two_exports_to_one_place_exactly_one_is_written(
     name: str, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from math import cos, exp, log, radians, sin
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,7 +192,7 @@ def test_small_batches_with_a_running_mean_have_the_value_and_gradient_of_a_larg
     among = torch.arange(60) % 10 < 7  # seven rows of each batch
     shares = torch.from_numpy(rng.dirichlet(np.ones(50)))
 
-    def value_and_gradient(rows: Tensor, *others: Tensor, **options: float) -> tuple[float, Tensor]:
+    def value_and_gradient(rows: Tensor, *others: Any, **options: Any) -> tuple[float, Tensor]:
         leaf = rows.clone().requires_grad_()
         value = divergence(leaf, *others, **options)
         return value.item(), torch.autograd.grad(value, leaf)[0]

@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sortal.exchange.export import EXPORT_FORMATS
 from sortal.exchange.format import How
 from sortal.images.exported import utf8
 from sortal.runs.facts import ImageSource
@@ -22,7 +24,10 @@ from support.sample_run import as_sorted, sample_run
 FOLDERS = ("folders", "imagefolder", "fiftyone", "labelstudio")
 
 
-FILES = ("csv", "parquet", "coco")
+FILES = ("csv", "parquet", "coco", "ecotaxa")
+
+
+UNDEMANDING = tuple(name for name in EXPORT_FORMATS if name != "camtrap-dp")  # which any run can be written in
 
 
 LINKED = ("folders", "imagefolder", "fiftyone")
@@ -127,6 +132,15 @@ def assert_rows(rows: Sequence[Mapping[str, Any]], run: Run, *, file: str = "fil
     assert [float(row["confidence"]) for row in rows] == pytest.approx(a.confidence, abs=1e-6)
     if "label" in rows[0]:
         assert [utf8(row["label"] or "") for row in rows] == [utf8(label or "") for label in a.labels]
+
+
+def rows_in_zip(path: Path) -> list[dict[str, str]]:
+    """Return the rows of the table in an export for EcoTaxa, after that of types."""
+    with zipfile.ZipFile(path) as archive:
+        text = archive.read("ecotaxa_sortal.tsv").decode()
+    types, *rows = csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
+    assert {*types.values()} == {"[t]", "[f]"}
+    return rows
 
 
 def written(out: Path) -> bytes | set[str]:

@@ -18,6 +18,7 @@ EXPORT_EXAMPLES = """\
 Examples:
   sortal export photos-run --format folders --out sorted
   sortal export photos-run --format coco --out photos.json
+  sortal export photos-run --format onnx --out photos.onnx
 """
 REVIEW_EXAMPLES = """\
 Examples:
@@ -34,7 +35,20 @@ Examples:
   sortal figures photos-run
   sortal figures photos-run --which attention --images oak/1.jpg --out pictures
 """
-FormatName = Literal["csv", "parquet", "embeddings", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
+FormatName = Literal[
+    "csv",
+    "parquet",
+    "embeddings",
+    "folders",
+    "imagefolder",
+    "coco",
+    "fiftyone",
+    "labelstudio",
+    "camtrap-dp",
+    "ecotaxa",
+    "onnx",
+    "hub",
+]
 EXPORT_HELP = "New file or folder to write; in the current folder, RUN.csv, RUN.parquet or RUN-FORMAT by default."
 FULL_PATHS_HELP = "Name the folders of images and of the run in full, and link to images wherever they are."
 ABSOLUTE_PATHS_HELP = "Say where the images are on this computer; by default, names are relative to their folder."
@@ -56,7 +70,7 @@ def export(
     force: Annotated[Flag, Parameter(help="Overwrite a file, or a folder written by an earlier export.")] = False,
     absolute_paths: Annotated[Flag, Parameter(help=ABSOLUTE_PATHS_HELP)] = False,
 ) -> int:
-    """Export a run for other tools.
+    """Export a run for other tools: its images, or the model that sorts new ones.
 
     Originals are never moved or changed: folders contain hard links to them,
     symbolic links or copies.
@@ -65,7 +79,7 @@ def export(
     no longer exist or have changed, and were left out; 130 interrupted.
     """
     with printing.runtime("Reading the run") as runtime:
-        from sortal.exchange.export import export
+        from sortal.discovery.exporting import export
         from sortal.reviews.loading import load_run
 
         options: Any = {"how": how, "force": force, "absolute_paths": absolute_paths}
@@ -76,7 +90,8 @@ def export(
 
 def print_exported(written: "ExportResult") -> None:
     """Print where the export is, and the files that it lacks."""
-    print(f"{plural(written.images, 'image')} written as {written.format}: {plain(written.out)}")
+    what = "Model" if written.format in ("onnx", "hub") else plural(written.images, "image")
+    print(f"{what} written as {written.format}: {plain(written.out)}")
     for files, why in ((written.missing, "missing"), (written.changed, "changed since it was sorted")):
         rows = [f"{why}, left out: {printing.line(file)}" for file in files]
         print("".join(f"{row}\n" for row in printing.first_rows(rows, "more")), end="")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import exp, log
 from numbers import Integral
 from statistics import fmean, median
@@ -25,7 +26,7 @@ from sortal.system.distributed import Peers
 KMethod = Literal["brent", "separation"]
 CLOSE_SHARE = 0.03  # the search ends when the best k has neighbours this close on both sides
 TOL = 1e-4  # of each restart, as in `SemiSupervisedKMeans`
-FIRST_RESTARTS = 3  # of each k; the others follow unless these are clearly worse than those of the best k so far
+FIRST_RESTARTS = 3  # of each k; the others follow unless these are clearly worse than another's
 USUALLY_TRIED = 10  # ks
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
@@ -83,9 +84,9 @@ def estimate_k(
 
     A score is the mean over `n_init` restarts, or `FIRST_RESTARTS` if they leave no hope; if "separation", the median.
     Brent's method maximises it in log k, from `k_min`, but at least the number of labelled classes, to `k_max`.
-    `callback` gets every k tried; pass what it got as `known` to resume an interrupted call with the same seed and
-    result. With a process `group`, each process passes its own rows. `random_state` and `device` are those of
-    `SemiSupervisedKMeans`. Memory grows with n_init.
+    `callback` gets every k tried, and again when it has all restarts; pass what it got as `known` to resume an
+    interrupted call with the same seed and result. With a process `group`, each process passes its own rows.
+    `random_state` and `device` are those of `SemiSupervisedKMeans`. Memory grows with n_init.
 
     >>> x, y = [[0.0], [0.1], [1.0], [1.1], [9.0], [9.1]], ["a", "a", "b", "b", -1, -1]
     >>> estimate_k(x, y, k_max=4, random_state=0).k
@@ -113,7 +114,7 @@ def estimate_k(
     if high < k_min:
         raise InputError(f"k_min must be at most {high} (the labelled classes and the unlabelled rows), got {k_min}.")
     margin = TOLERANCE if method == "separation" else 0.0
-    search = _Search(clusterings, average, margin, done, callback, low=max(c, k_min), high=high)
+    search = _Search(clusterings, average, n_init, margin, done, callback, low=max(c, k_min), high=high)
     search.brent()
     likely = search.likely() if method == "separation" else None
     best, alone = search.best()
@@ -142,6 +143,7 @@ class _Search:
 
     clusterings: "_Clusterings"
     average: Callable[[Sequence[float]], float]  # score of a k from those of its restarts
+    n_init: int
     margin: float  # share of the best score by which one must be worse to be hopeless
     known: dict[int, Evaluation]
     callback: Callable[[Evaluation], None] | None
@@ -150,38 +152,50 @@ class _Search:
     tried: dict[int, Evaluation] = field(default_factory=dict)
 
     def score(self, k: int) -> float:
-        if k not in self.tried and k in self.known:
-            self.tried[k] = self.known[k]
-        elif k not in self.tried:
-            each = self.clusterings.scores(k)
-            if not self.hopeless(each):
-                each = [*each, *self.clusterings.scores(k, rest=True)]
-            self.tried[k] = Evaluation(k=k, score=self.average(each), each=tuple(each))
-            if self.callback is not None:
-                self.callback(self.tried[k])
+        """Try k by its first restarts, and by the others if these do not settle whether it is the best."""
+        if k not in self.tried:
+            self._evaluate(k, lambda: self.clusterings.scores(k), min(FIRST_RESTARTS, self.n_init))
+            self.settle()
         return self.tried[k].score
 
-    def hopeless(self, first: Sequence[float]) -> bool:
-        """Tell whether all of the first restarts are worse than any of the best k, by more than those differ."""
-        best = max(self.tried.values(), key=lambda at: at.score, default=None)
-        if best is None:
-            return False
-        spread = max(best.each) - min(best.each) + self.margin * abs(best.score)
-        return max(first) < min(best.each) - spread
+    def _evaluate(self, k: int, compute: Callable[[], Sequence[float]], restarts: int) -> None:
+        """Note the scores of so many restarts of k, known ones or computed."""
+        known = self.known.get(k)
+        is_known = known is not None and len(known.each) >= restarts
+        each = tuple(known.each[:restarts] if known is not None and is_known else compute())
+        self.tried[k] = Evaluation(k=k, score=self.average(each), each=each)
+        if self.callback is not None and not is_known:
+            self.callback(self.tried[k])
+
+    def settle(self, *, finally_: bool = False) -> None:
+        """Run the other restarts of the best k and of those that may be as good; `finally_` even where none is."""
+        while True:
+            best = max(self.tried.values(), key=lambda at: (at.score, -at.k))
+            hope = min(best.each) - (max(best.each) - min(best.each)) - self.margin * abs(best.score)
+            rivals = [at for at in self.tried.values() if at is not best and max(at.each) >= hope]
+            wanted = [best, *rivals] if rivals or finally_ else []
+            at = next((at for at in wanted if len(at.each) < self.n_init), None)
+            if at is None:
+                return
+            self._evaluate(at.k, partial(self._whole, at), self.n_init)
+
+    def _whole(self, at: Evaluation) -> Sequence[float]:
+        return [*at.each, *self.clusterings.scores(at.k, rest=True)]
 
     def brent(self) -> None:
         """Maximise the score by Brent's method, which may stop early on a noisy curve; then close in on the best k."""
         if self.high - self.low <= 2:
             for k in range(self.low, self.high + 1):
                 self.score(k)
-            return
-        bounds, options = (log(self.low), log(self.high)), {"xatol": 1.5 * CLOSE_SHARE}  # steps of half the share
-        minimize_scalar(lambda at: -self.score(round(exp(at))), bounds=bounds, method="bounded", options=options)
+        else:
+            bounds, options = (log(self.low), log(self.high)), {"xatol": 1.5 * CLOSE_SHARE}  # steps of half the share
+            minimize_scalar(lambda at: -self.score(round(exp(at))), bounds=bounds, method="bounded", options=options)
         self.close_in()
 
     def close_in(self) -> None:
         """Try ks halfway between the best and its neighbours until the neighbours are within `CLOSE_SHARE`."""
         while True:
+            self.settle(finally_=True)
             ks = sorted(self.tried)
             at = ks.index(max(ks, key=lambda k: self.tried[k].score))
             gaps = [(ks[i + 1] - ks[i], ks[i]) for i in (at - 1, at) if 0 <= i < len(ks) - 1]

@@ -3,9 +3,10 @@
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from sortal.images.decoding import Quarantined
 from sortal.images.exported import as_json
 from sortal.images.folders import common_folder
 from sortal.images.image_set import ImageSet
-from sortal.images.moments import Moments
 from sortal.images.reading import PerImage, read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pictures import store_pictures
@@ -37,6 +37,7 @@ from sortal.runs.building import assess, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
+from sortal.runs.reference import is_handed_over, reference_of
 from sortal.runs.run import DOUBTFUL_STATUSES, MODEL, REPORT, Assignments, Run, columns_of
 from sortal.runs.storage import RUN, check_features
 from sortal.system import csv_tables
@@ -84,6 +85,33 @@ class Prediction:
             "added": self.added,
             "candidates": [asdict(candidate) for candidate in self.run.candidates] if self.added else [],
         }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """What sorts new images: a run, or one that was exported as hub, without its images."""
+
+    run: Run
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The names of the categories, known and new."""
+        return tuple(self.run.names.values())
+
+    def predict(self, images: Any = None, **options: Any) -> Prediction:
+        """Sort new images, as `predict` does with the same options."""
+        return predict(self.run, images, **options)
+
+
+def load(folder: str | os.PathLike[str]) -> Model:
+    """Load what sorts new images.
+
+    `folder`: that of a run, or one that `export` wrote in the format hub.
+
+    >>> model = sortal.load("photos-run-hub")  # doctest: +SKIP
+    >>> model.predict("more-photos").to_pandas()  # doctest: +SKIP
+    """
+    return Model(run=load_run(folder))
 
 
 def predict(
@@ -159,13 +187,19 @@ def _predict(
     max_pixels: int | None,
     runtime: Runtime,
 ) -> Prediction:
-    with locked_run(found.folder) if update else nullcontext(found) as found:
+    if update and is_handed_over(found):
+        raise InputError(
+            f"The model in {str(found.folder)!r} was exported without its images, so none can be added to it. "
+            "Add them to the run that it was made of."
+        )
+    with locked_run(found.folder) if update else nullcontext(found) as found, ExitStack() as temporary:
         if update:
             found.paths()  # raises where the images have no files, which the report needs
         facts = found.facts
         limit = facts.settings.max_pixels if max_pixels is None else max_pixels
         settings = Settings.of(facts.backbone, limit)
-        place = found.cache / "pixels"
+        work = Path(temporary.enter_context(TemporaryDirectory())) if is_handed_over(found) else found.cache
+        place = work / "pixels"
         if read.features is None:
             store = pack(read, place, settings=settings, runtime=runtime)
         else:
@@ -174,8 +208,8 @@ def _predict(
         quarantine = store.quarantine
         read, store = select_readable(read, store)
         backbone, precision = load_backbone(str(found.folder / f"{MODEL}.json")), found.facts.precision
-        x = extract(backbone, store, normalise=True, folder=found.cache, precision=precision, runtime=runtime)
-        apart = apartness(x, alone(runtime.device), reference=_reference(found))
+        x = extract(backbone, store, normalise=True, folder=work, precision=precision, runtime=runtime)
+        apart = apartness(x, alone(runtime.device), reference=reference_of(found))
         blank = _known_places(found, replace(unassigned(read, store.digests), apart=apart))
         new = assess(blank, x, found.categories, found.centres, found.confidence, found.head, reassign=True)
         if not update:
@@ -269,18 +303,6 @@ def draw_report(found: Run, *, absolute_paths: bool = False, runtime: Runtime = 
         absolute_paths=absolute_paths,
         runtime=runtime,
     )
-
-
-def _reference(found: Run) -> Features:
-    """Return the features (m, d) of a run, one for each moment, without doubtful images that came later.
-
-    Those may be of a class that it does not have, as may what is in no category, and must not make it seem familiar.
-    """
-    a = found.assignments
-    sure = (a.folders < found.confidence.later_from) | ~np.isin(a.status, DOUBTFUL_STATUSES)
-    kept = sure & (a.category_id >= 0)
-    x = found.features if kept.all() else found.features[kept]
-    return Moments.grouped(a.group[kept]).means(x)
 
 
 def _known_places(found: Run, new: Assignments) -> Assignments:

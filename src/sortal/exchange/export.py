@@ -1,12 +1,13 @@
 """Exports of a run: tables, folders, and the formats of other tools."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from sortal.errors import InputError
-from sortal.exchange import coco, image_formats, labelstudio, output, table
+from sortal.exchange import camtrap, coco, ecotaxa, image_formats, labelstudio, output, table
 from sortal.exchange.format import ExportFormat, How, Request, originals_of, rows_of
 from sortal.reviews.loading import load_run
 from sortal.runs.run import Run
@@ -22,6 +23,8 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
     "coco": ExportFormat(write=coco.write, extension=".json", needs_files=True),
     "fiftyone": ExportFormat(write=image_formats.fiftyone, needs_files=True, holds_images=True),
     "labelstudio": ExportFormat(write=labelstudio.write, needs_files=True),
+    "camtrap-dp": ExportFormat(write=camtrap.write, needs_files=True, holds_images=True),
+    "ecotaxa": ExportFormat(write=ecotaxa.write, extension=".zip", needs_files=True),
 }
 
 
@@ -44,26 +47,16 @@ def export(
     how: How = "hardlink",
     force: bool = False,
     absolute_paths: bool = False,
+    formats: Mapping[str, ExportFormat] = EXPORT_FORMATS,
     runtime: Runtime = Runtime(),
 ) -> ExportResult:
-    """Write a run in the format of another tool. Images are never moved or changed.
-
-    `run`: the run, or its folder.
-    `format`: "csv", "parquet", "embeddings", "folders", "imagefolder", "coco", "fiftyone" or "labelstudio".
-    `out`: the new file or folder, by default RUN.csv, RUN.parquet or RUN-FORMAT in the current folder.
-    `how`: "hardlink", "symlink" or "copy", how images get into formats that hold them.
-    `force`: replace a file, or a folder that an earlier export wrote.
-    `absolute_paths`: say where the images are on this computer; by default, names are relative to their folder.
-    `runtime`: where progress goes.
-
-    >>> sortal.export("photos-run", "folders", "sorted-photos")  # doctest: +SKIP
-    """
-    if format not in EXPORT_FORMATS:
-        raise InputError(f"format must be one of {', '.join(EXPORT_FORMATS)}, got {format!r}.")
+    """Write a run in one of the `formats`; discovery/exporting.py describes the rest."""
+    if format not in formats:
+        raise InputError(f"format must be one of {', '.join(formats)}, got {format!r}.")
     if how not in get_args(How):
         raise InputError(f"how must be one of {', '.join(get_args(How))}, got {how!r}.")
     run = run if isinstance(run, Run) else load_run(run)
-    chosen = EXPORT_FORMATS[format]
+    chosen = formats[format]
     if out is None:
         kind = "" if chosen.extension == f".{format}" else f"-{format}"
         out = f"{run.folder.resolve().name}{kind}{chosen.extension}"

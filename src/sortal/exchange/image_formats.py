@@ -58,7 +58,7 @@ def by_category(request: Request) -> LeftOut:
             folder = NO_CATEGORY
         return f"{folder}/{files.setdefault(folder, UniqueNames()).file(row.file_name)}"
 
-    placed, left = _place(request, path)
+    placed, left = place_images(request, path)
     rows = [row for row, _ in placed]
     own = [(name, [row.own[name] for row in rows]) for name in (request.rows[0].own if request.rows else ())]
     columns = [*record_columns(rows, (*INDEX_COLUMNS, *request.places)), *own]
@@ -69,7 +69,7 @@ def by_category(request: Request) -> LeftOut:
 def imagefolder(request: Request) -> LeftOut:
     """Write an ImageFolder of Hugging Face datasets: the images, and a metadata table."""
     names = UniqueNames(*METADATA_NAMES)
-    placed, left = _place(request, lambda row: names.file(row.file_name), SPLIT)
+    placed, left = place_images(request, lambda row: names.file(row.file_name), SPLIT)
     # The reader loads `file_name` into the column `image`.
     lines = [{"file_name": path, **row.values((*INDEX_COLUMNS, *request.places))} for row, path in placed]
     write_atomically(request.out / SPLIT / METADATA, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
@@ -79,7 +79,7 @@ def imagefolder(request: Request) -> LeftOut:
 def fiftyone(request: Request) -> LeftOut:
     """Write a FiftyOneImageClassificationDataset: a folder of images, and labels by file name."""
     names = UniqueNames(by_stem=True)  # FiftyOne looks labels up by file name without extension
-    placed, left = _place(request, lambda row: names.file(row.file_name), "data")
+    placed, left = place_images(request, lambda row: names.file(row.file_name), "data")
     labels = {
         os.path.splitext(path)[0]: {
             "label": utf8(row.sorted_as),
@@ -96,7 +96,7 @@ def fiftyone(request: Request) -> LeftOut:
 Placed: TypeAlias = list[tuple[ExportedRow, str]]  # rows whose images are in the export, and their paths there
 
 
-def _place(request: Request, name: Callable[[ExportedRow], str], folder: str = "") -> tuple[Placed, LeftOut]:
+def place_images(request: Request, name: Callable[[ExportedRow], str], folder: str = "") -> tuple[Placed, LeftOut]:
     """Put each image into a folder of the export, at the path that `name` gives; also return what was left out."""
 
     def put(number: int) -> str | None:

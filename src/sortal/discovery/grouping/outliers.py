@@ -6,6 +6,8 @@ units of their usual spread, is how far apart the image is. More images are comp
 one kind are apart, too.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,6 +24,30 @@ SMALLEST_GAP, SMALLEST_SPREAD = 1e-3, 0.02  # distance between images, or else t
 TO_DEVIATION = 1.4826  # median absolute deviations that are a standard deviation of normal values
 
 
+class Collection(NamedTuple):
+    """What is usual in a collection of rows of length 1."""
+
+    rows: Tensor  # (m, d)
+    gap: Tensor  # (m,) of each row
+    centre: Tensor  # (2, 1) medians of gaps, and of gaps less those of neighbours
+    spread: Tensor  # (2, 1) their spread
+
+    def compared(self, gaps: Tensor) -> Tensor:
+        """Return how far apart (n,) rows of these gaps (2, n) are."""
+        overall, around = (gaps - self.centre) / self.spread
+        apart: Tensor = (overall.clamp(max=MOST_OVERALL) + around) / 2
+        return apart
+
+    def gaps_of(self, rows: Tensor) -> Tensor:
+        """Return the gaps (2, n) of other rows (n, d): their own, and less those of neighbours; a copy is none."""
+        near = (rows @ self.rows.T).topk(GAPS_AROUND + 1, dim=1).indices
+        away = _distances(rows, self.rows[near[:, : GAP_NEIGHBOURS + 1]])
+        copied = away[:, :1] < SMALLEST_GAP
+        near, away = (torch.where(copied, each[:, 1:], each[:, :-1]) for each in (near, away))
+        own = _gaps(away)
+        return torch.stack([own, own - _middle(self.gap[near])])
+
+
 @torch.no_grad()
 def apartness(x: Features, processes: Processes, *, reference: Features | None = None) -> Floats:
     """Return how far apart (n,) images are from similar ones; 0 is usual, 1 a usual deviation more.
@@ -32,38 +58,32 @@ def apartness(x: Features, processes: Processes, *, reference: Features | None =
     known = _tensor(x if reference is None else reference, processes)
     if len(known) < FEWEST_IMAGES:
         return np.zeros(len(x))
-    share = (processes.rank, processes.size) if reference is None else (0, 1)
+    collection, gaps = collected(known, processes if reference is None else None)
+    if reference is not None:
+        parts = _tensor(x, processes).split(max(MOST_SIMILARITIES // len(known), 1))
+        gaps = torch.cat([known.new_zeros(2, 0), *map(collection.gaps_of, parts)], dim=1)
+    apart: Floats = collection.compared(gaps).cpu().numpy().astype(np.float64)
+    return apart.round(6)
+
+
+@torch.no_grad()
+def collected(known: Tensor, processes: Processes | None = None) -> tuple[Collection, Tensor]:
+    """Return what is usual among rows (m, d), which `processes` compute together, and their gaps (2, m)."""
     near = known.new_zeros((len(known), GAPS_AROUND), dtype=torch.int64)
     gap = known.new_zeros(len(known))
-    for rows, others in nearest(known, GAPS_AROUND, share=share):
+    for rows, others in nearest(known, GAPS_AROUND, share=(processes.rank, processes.size) if processes else (0, 1)):
         near[rows], gap[rows] = others, _gaps(_distances(known[rows], known[others[:, :GAP_NEIGHBOURS]]))
-    if reference is None:
+    if processes is not None:
         processes.sum_in_place([near])
         processes.sum_in_place([gap])
-    usual = torch.stack([gap, gap - _middle(gap[near])])
-    found = usual if reference is None else _against(known, gap, _tensor(x, processes))
-    centre = usual.median(1, keepdim=True).values
-    spread = TO_DEVIATION * (usual - centre).abs().median(1, keepdim=True).values
-    overall, around = (found - centre) / spread.clamp(min=SMALLEST_SPREAD)
-    apart: Floats = ((overall.clamp(max=MOST_OVERALL) + around) / 2).cpu().numpy().astype(np.float64)
-    return apart.round(6)
+    gaps = torch.stack([gap, gap - _middle(gap[near])])
+    centre = gaps.median(1, keepdim=True).values
+    spread = TO_DEVIATION * (gaps - centre).abs().median(1, keepdim=True).values
+    return Collection(known, gap, centre, spread.clamp(min=SMALLEST_SPREAD)), gaps
 
 
 def _tensor(x: Features, processes: Processes) -> Tensor:
     return torch.from_numpy(np.require(x, requirements="W")).to(processes.device)
-
-
-def _against(known: Tensor, gap: Tensor, rows: Tensor) -> Tensor:
-    """Return the gaps (2, n) of rows among known ones with these gaps (m,): all, and less those of neighbours."""
-    found = []
-    for part in rows.split(max(MOST_SIMILARITIES // len(known), 1)):
-        near = (part @ known.T).topk(GAPS_AROUND + 1, dim=1).indices
-        away = _distances(part, known[near[:, : GAP_NEIGHBOURS + 1]])
-        copied = away[:, :1] < SMALLEST_GAP
-        near, away = (torch.where(copied, each[:, 1:], each[:, :-1]) for each in (near, away))
-        own = _gaps(away)
-        found.append(torch.stack([own, own - _middle(gap[near])]))
-    return torch.cat([gap.new_zeros(2, 0), *found], dim=1)
 
 
 def _distances(rows: Tensor, near: Tensor) -> Tensor:
@@ -79,4 +99,4 @@ def _gaps(distances: Tensor) -> Tensor:
 
 def _middle(gaps: Tensor) -> Tensor:
     """Return the median of each row, which a few unusual neighbours hardly change."""
-    return gaps.median(1).values
+    return gaps.sort(1).values[:, (gaps.shape[1] - 1) // 2]  # which ONNX knows, unlike the median

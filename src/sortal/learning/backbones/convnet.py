@@ -57,7 +57,7 @@ class Convolution(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         if input.device.type != "cpu":
             return super().forward(input)
-        if not ON_ARM or torch.is_autocast_enabled("cpu"):
+        if not ON_ARM or torch.is_autocast_enabled("cpu") or torch.onnx.is_in_onnx_export():
             return super().forward(input.contiguous())
         return cast(Tensor, _PatchProduct.apply(input, self.weight, self.stride[0]))  # type: ignore[no-untyped-call]
 

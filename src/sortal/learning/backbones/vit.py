@@ -130,7 +130,7 @@ class VisionTransformer(Backbone):
         tokens = self._run(inputs, self.split, len(self.blocks) - 1)
         if self._added is None:
             return tokens
-        return torch.cat([tokens, self._added.to(tokens.dtype).expand(len(tokens), -1, -1)], dim=1)
+        return torch.cat([tokens, self._added.to(tokens.dtype).expand(tokens.shape[0], -1, -1)], dim=1)
 
     def _run(self, tokens: Tensor, start: int, end: int) -> Tensor:
         for i in range(start, end):

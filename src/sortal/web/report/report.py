@@ -17,6 +17,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from numpy.typing import NDArray
 
+from sortal.exchange.card import card_of
 from sortal.exchange.naming import shared_command, shared_text
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import curves, projection
@@ -183,6 +184,7 @@ class _Page:
             if run.confidence.calibrated
             else None,
             "groups": groups,
+            "card": card_of(run),
             "tables": summary.facts(run, absolute_paths),
             "points": len(points),
             "named": sum(at >= 0 for at in on_map),

@@ -16,6 +16,8 @@ const FORMATS = {
   imagefolder: "Image folder of Hugging Face",
   fiftyone: "FiftyOne",
   labelstudio: "Label Studio",
+  "camtrap-dp": "Camtrap DP, of camera traps",
+  ecotaxa: "EcoTaxa",
   parquet: "A table (Parquet)",
   embeddings: "Features (Parquet)",
 };

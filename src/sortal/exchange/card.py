@@ -1,0 +1,143 @@
+"""The card of a run: what it was made of and how, how accurate it is as far as that is known, and its limits."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from sortal.config import VECTORS
+from sortal.exchange.naming import folder_names, last_part
+from sortal.images.review_states import ReviewState, words_of
+from sortal.runs.categories import is_generated
+from sortal.runs.run import KNOWN, NEW, Run
+from sortal.system.text import duration, percent, plural, readable
+
+SMALL_CATEGORY = 10  # of a category, from which little can be learned
+LONGEST_LIST = 1000  # characters of a list of names
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCard:
+    """Facts of a run under headings, each with a name; and sentences on what it cannot do."""
+
+    facts: dict[str, list[tuple[str, str]]]
+    limits: list[str]
+
+
+def card_of(run: Run) -> RunCard:
+    """Describe a run by what is measured or recorded. Nothing says where its images are on this computer."""
+    facts = {
+        "Data": _data(run),
+        "Labels": _labels(run),
+        "Categories": _categories(run),
+        "How it was made": _making(run),
+        "How accurate it is": _accuracy(run),
+    }
+    return RunCard(facts=facts, limits=_limits(run))
+
+
+def _data(run: Run) -> list[tuple[str, str]]:
+    a, facts = run.assignments, run.facts
+    folders = [name for name in folder_names(facts.images) if name]
+    rows = [("images" if facts.features is None else "feature vectors", f"{len(a):,}")]
+    if a.moments < len(a):
+        rows.append((f"{a.counted_once}s", f"{a.moments:,}; images of one count once"))
+    if folders:
+        rows.append(("from", _listed(folders)))
+    if run.quarantine:
+        rows.append(("unreadable", plural(len(run.quarantine), "file")))
+    if facts.updates:
+        rows.append(("added later", plural(sum(each.images for each in facts.updates), "image")))
+    if a.columns.names:
+        rows.append(("columns", _listed(a.columns.names)))
+    return rows
+
+
+def _labels(run: Run) -> list[tuple[str, str]]:
+    a = run.assignments
+    counts = Counter(label for label in a.labels if label is not None)
+    rows = [("labelled images", f"{sum(counts.values()):,} of {len(a):,}")]
+    if counts:
+        fewest, most = min(counts.values()), max(counts.values())
+        each = f"{fewest:,} each" if fewest == most else f"{fewest:,} to {most:,} images each"
+        rows.append(("labelled classes", f"{len(counts):,}, {each}"))
+    reviewed = Counter(word for word in words_of(a.reviewed) if word != ReviewState.OPEN.word)
+    rows += [("reviewed by people", ", ".join(f"{n:,} {word}" for word, n in reviewed.items()))] if reviewed else []
+    return rows
+
+
+def _categories(run: Run) -> list[tuple[str, str]]:
+    known = [each.name for each in run.categories if each.kind == KNOWN]
+    new = [each.name for each in run.categories if each.kind == NEW]
+    k = run.k
+    interval = (
+        f", likely {k.interval[0]:,} to {k.interval[1]:,}" if k.interval and k.interval[0] < k.interval[1] else ""
+    )
+    counts = run.counts()
+    return [
+        ("number", f"{len(run.categories):,}; k was {'estimated' if k.estimated else 'given'}: {k.k:,}{interval}"),
+        ("known", f"{len(known):,}{': ' if known else ''}{_listed(known)}"),
+        ("new", f"{len(new):,}{': ' if new else ''}{_listed(new)}"),
+        ("unsure", f"{plural(counts['unsure'], 'image')}, and {counts['other']:,} fitting no category"),
+    ]
+
+
+def _making(run: Run) -> list[tuple[str, str]]:
+    facts, spec, training = run.facts, run.facts.backbone, run.facts.training
+    rows = [("method", last_part(facts.settings.method))]
+    if spec.name != VECTORS:
+        size = f"{spec.image_size} × {spec.image_size} pixels, {spec.width:,} features"
+        rows += [("backbone", f"{last_part(spec.name)}; {size}"), ("weights", last_part(facts.weights))]
+    if training is not None:
+        rows.append(("training", f"{plural(training.epochs, 'epoch')} in {duration(training.seconds)}"))
+    version = facts.versions.get("sortal", "")
+    rows += [("seed", str(facts.settings.seed)), ("made", f"{facts.finished[:10]} by Sortal {version}".strip())]
+    return [(name, readable(value)) for name, value in rows]
+
+
+def _accuracy(run: Run) -> list[tuple[str, str]]:
+    scores, c, rows = run.metrics, run.confidence, list[tuple[str, str]]()
+    if scores is None:
+        rows.append(("measured", "no: no true class of an unlabelled image is known"))
+    else:
+        rows.append(("measured on", plural(scores.images, "unlabelled image") + " of known truth"))
+        for name, value in (("all", scores.accuracy.all), ("known", scores.accuracy.old), ("new", scores.accuracy.new)):
+            rows.append((f"accuracy, {name} classes", percent(value)))
+        if scores.calibration_error.all is not None:
+            rows.append(("confidence is off by", f"{percent(scores.calibration_error.all)} on average"))
+    basis = f"calibrated on {plural(c.held_out, 'labelled image')} held out" if c.calibrated else "not calibrated"
+    return [*rows, ("confidence", basis)]
+
+
+def _limits(run: Run) -> list[str]:
+    spec, c = run.facts.backbone, run.confidence
+    limits = [
+        "An image of a class that is not among the categories is sorted into the nearest one; its confidence is mostly "
+        f"lower, and below {percent(c.unsure_below, 0)} its status is unsure."
+    ]
+    if spec.name != VECTORS:
+        limits.append(
+            f"Images are seen as their central {spec.image_size} × {spec.image_size} pixels, after their shorter side "
+            f"was resized to {spec.shorter_side}: what is smaller, or at the edge, is not seen."
+        )
+    if unnamed := sum(each.kind == NEW and is_generated(each.name) for each in run.categories):
+        limits.append(
+            f"{plural(unnamed, 'new category is a group', 'new categories are groups')} of images that look alike and "
+            "that no person has named; one may be part of a class, or several classes."
+        )
+    if not c.calibrated:
+        limits.append(
+            f"Confidence ranks images, but is no probability: only {plural(c.held_out, 'labelled image')} could be "
+            "held out to calibrate it."
+        )
+    elif any(each.kind == NEW for each in run.categories):
+        limits.append("Confidence was calibrated on known classes; on new categories it is an extrapolation.")
+    if few := sum(each.size < SMALL_CATEGORY for each in run.categories):
+        limits.append(f"{plural(few, 'category has', 'categories have')} fewer than {SMALL_CATEGORY} images.")
+    if run.metrics is None:
+        limits.append("Its accuracy on new images has not been measured.")
+    else:
+        limits.append("Accuracy was measured on the images that were sorted, not on images from elsewhere.")
+    return limits
+
+
+def _listed(names: tuple[str, ...] | list[str]) -> str:
+    return readable(", ".join(map(readable, names)), LONGEST_LIST)

@@ -1,0 +1,80 @@
+"""Where, when and by which camera images were taken, by the columns of a run that have a usual name."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from sortal.errors import InputError, listing
+from sortal.images.columns import Columns, ImageColumn, is_missing
+from sortal.system.text import plural
+
+# Names of columns, in any case and with any separators; the first of them that a run has counts.
+USUAL_NAMES = {
+    "time": ("timestamp", "datetime", "datetimeoriginal", "eventdate", "exiftime", "time", "date"),
+    "latitude": ("latitude", "decimallatitude", "lat", "exiflatitude"),
+    "longitude": ("longitude", "decimallongitude", "lon", "lng", "exiflongitude"),
+    "deployment": ("deploymentid", "deployment", "station", "site", "location", "locationid", "sampleid", "sample"),
+    "camera": ("cameramodel", "camera", "exifcamera"),
+    "depth": ("depth",),
+}
+MOST_DEGREES = {"latitude": 90.0, "longitude": 180.0}
+
+
+class FieldData(NamedTuple):
+    """What is known of the moment that an image was taken."""
+
+    time: datetime | None  # with its zone; UTC where the column says none
+    latitude: float | None  # degrees
+    longitude: float | None
+    deployment: str
+    camera: str
+    depth: float | None
+
+
+def field_data(columns: Columns, n: int) -> tuple[list[FieldData], tuple[str, ...]]:
+    """Return what columns say of each of n images, and the names of the columns that say it."""
+    found = {what: _column(columns, what) for what in USUAL_NAMES}
+
+    def cells(what: str) -> Sequence[str]:
+        column = found[what]
+        return ("",) * n if column is None else column.cells
+
+    def numbers(what: str) -> list[float | None]:
+        column, most = found[what], MOST_DEGREES.get(what, float("inf"))
+        values = (None,) * n if column is None else column.values
+        return [value if value is not None and abs(value) <= most else None for value in values]
+
+    times = [_time(cell) for cell in cells("time")]
+    texts = [["" if is_missing(cell) else cell for cell in cells(what)] for what in ("deployment", "camera")]
+    rows = zip(times, numbers("latitude"), numbers("longitude"), *texts, numbers("depth"), strict=True)
+    return [FieldData(*row) for row in rows], tuple(each.name for each in found.values() if each is not None)
+
+
+def check_known(what: str, known: Sequence[bool], files: Sequence[str], format: str) -> None:
+    """Raise InputError unless something is known of every image."""
+    lacking = [file for file, has in zip(files, known, strict=True) if not has]
+    if lacking:
+        usual = ", ".join(USUAL_NAMES[what][:3])
+        raise InputError(
+            f"The format {format} needs the {what} of every image, which {plural(len(lacking), 'image')} of "
+            f"{len(files):,} {'does' if len(lacking) == 1 else 'do'} not have: {listing(lacking)}. Sort the images "
+            f"with a table that has a column {what} ({usual}, …), or with EXIF data."
+        )
+
+
+def _column(columns: Columns, what: str) -> ImageColumn | None:
+    by_name: dict[str, ImageColumn] = {}
+    for each in columns.each:
+        by_name.setdefault(re.sub(r"[^a-z]", "", each.name.casefold()), each)
+    kind = {"time": "time", "latitude": "number", "longitude": "number", "depth": "number"}.get(what)
+    named = (by_name.get(name) for name in USUAL_NAMES[what])
+    return next((each for each in named if each is not None and kind in (None, each.kind)), None)
+
+
+def _time(cell: str) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).replace(microsecond=0)

@@ -1,0 +1,39 @@
+"""The features that new images are compared with: those of a run's images, or of a model handed over without them."""
+
+import numpy as np
+
+from sortal.errors import InputError
+from sortal.images.moments import Moments
+from sortal.runs import arrays
+from sortal.runs.confidence import Features
+from sortal.runs.run import DOUBTFUL_STATUSES, Run
+
+REFERENCE = "reference.npy"  # of a run that was handed over without its images
+
+
+def is_handed_over(run: Run) -> bool:
+    """Tell whether a run is a model that was exported without the images it was made of."""
+    return (run.folder / REFERENCE).exists()
+
+
+def reference_of(run: Run) -> Features:
+    """Return the features (m, d) of a run, one for each moment, without doubtful images that came later.
+
+    Those may be of a class that it does not have, as may what is in no category, and must not make it seem familiar.
+    """
+    if is_handed_over(run):
+        return _read(run)
+    a = run.assignments
+    sure = (a.folders < run.confidence.later_from) | ~np.isin(a.status, DOUBTFUL_STATUSES)
+    kept = sure & (a.category_id >= 0)
+    return Moments.grouped(a.group[kept]).means(run.features if kept.all() else run.features[kept])
+
+
+def _read(run: Run) -> Features:
+    try:
+        found = arrays.read_finite(run.folder / REFERENCE)
+        if found.shape[1] != run.centres.shape[1]:
+            raise ValueError(f"{REFERENCE} must have as many columns as the centres")
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"The model in {str(run.folder)!r} is damaged: {error}. Export it again.") from error
+    return found.astype(np.float32, copy=False)

@@ -1,0 +1,38 @@
+"""Where and when images were taken, by columns of any spelling."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from sortal.errors import InputError
+from sortal.exchange.field_data import FieldData, check_known, field_data
+from sortal.images.columns import NO_COLUMNS, Columns
+
+
+def test_columns_are_known_by_usual_names_and_must_have_the_right_type() -> None:
+    columns = Columns.infer(
+        ["Deployment_ID", "LAT", "Longitude", "time", "exif_time", "Camera", "depth", "note"],
+        [
+            *zip(
+                ["A", "52.5", "-13", "at noon", "2024:05:01 10:00:00", "R", "5", ""],
+                ["-", "91", *[""] * 6],
+                strict=True,
+            )
+        ],
+    )
+    found, used = field_data(columns, 2)
+    noon = datetime(2024, 5, 1, 10, tzinfo=UTC)
+    assert found == [FieldData(noon, 52.5, -13.0, "A", "R", 5.0), FieldData(None, None, None, "", "", None)]
+    assert {*used} == {"Deployment_ID", "LAT", "Longitude", "exif_time", "Camera", "depth"}, "a text is no time"
+    assert field_data(NO_COLUMNS, 1) == ([FieldData(None, None, None, "", "", None)], ())
+
+
+def test_a_time_keeps_its_zone() -> None:
+    (found,), _ = field_data(Columns.infer(["timestamp"], [["2024-05-01T10:00:00.5+02:00"]]), 1)
+    assert found.time == datetime(2024, 5, 1, 10, tzinfo=timezone(timedelta(hours=2)))
+
+
+def test_what_is_missing_is_named_with_the_images() -> None:
+    check_known("time", [True], ["a.jpg"], "camtrap-dp")
+    with pytest.raises(InputError, match=r"needs the time of every image, which 1 image of 2 does not have: 'b.jpg'"):
+        check_known("time", [True, False], ["a.jpg", "b.jpg"], "camtrap-dp")

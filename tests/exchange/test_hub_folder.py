@@ -1,0 +1,73 @@
+"""A folder for the hub: a card in the form that the hub reads, and a network that others can load."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+from conftest import SortedRun
+from huggingface_hub import ModelCard
+from support.sample_run import sample_run
+
+from sortal.discovery.exporting import export
+from sortal.errors import InputError
+from sortal.exchange.hub_folder import _cell, preprocessing, timm_config
+from sortal.learning.backbones.registry import load_backbone
+from sortal.runs.facts import Spec
+from sortal.runs.run import MODEL
+
+
+@pytest.fixture(scope="module")
+def hub(sorted_run: SortedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(sorted_run.run, "hub", tmp_path_factory.mktemp("hub") / "out").out
+
+
+def test_the_card_is_one_that_the_hub_can_read(hub: Path, sorted_run: SortedRun) -> None:
+    card = ModelCard.load(hub / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("sortal", "image-classification")
+    assert "| known | 3: ash, beech, cedar |" in card.text
+    assert "Limits" in card.text
+    if sorted_run.run.metrics is not None:
+        assert card.data.eval_results
+    ready: dict[str, Any] = json.loads((hub / "preprocessor_config.json").read_text())
+    assert ready["crop_size"] == {"height": 16, "width": 16}
+
+
+def test_no_file_names_an_image_or_a_place(hub: Path, sorted_run: SortedRun) -> None:
+    names = [
+        *map(str, (sorted_run.images, sorted_run.out, sorted_run.images.parent)),
+        *sorted_run.run.assignments.files,
+    ]
+    for path in hub.iterdir():
+        found = path.read_bytes()
+        assert not [name for name in names if name.encode() in found], path.name
+
+
+def test_timm_can_load_a_network_of_its_own(tmp_path: Path) -> None:
+    backbone = load_backbone("test_vit", weights="random", image_size=48)
+    backbone.save(tmp_path / MODEL)
+    (tmp_path / "config.json").write_text(json.dumps(timm_config(backbone.spec)))
+    again = timm.create_model(f"local-dir:{tmp_path}", pretrained=True)
+    assert {name: each.tolist() for name, each in again.state_dict().items()} == {
+        name: each.tolist() for name, each in backbone.net.state_dict().items()
+    }
+
+
+def test_a_backbone_that_is_code_or_missing_is_refused(tmp_path: Path) -> None:
+    run = sample_run()
+    run = replace(run, facts=replace(run.facts, backbone=replace(run.facts.backbone, name="net.py:Mine")))
+    with pytest.raises(InputError, match="is code of your own"):
+        export(run, "hub", tmp_path / "out")
+    with pytest.raises(InputError, match=r"has no model\.json, so there is no model to export"):
+        export(sample_run(), "hub", tmp_path / "out")
+
+
+def test_names_are_text_in_markdown() -> None:
+    assert _cell("a|b <script>\n*x* [y](z)") == r"a\|b &lt;script> \*x\* \[y\](z)"
+    spec = Spec(name="convnet", image_size=16, shorter_side=20, width=4, interpolation="bilinear")
+    assert preprocessing(spec)["resample"] == 2
+    assert timm_config(spec)["library"] == "sortal"
+    assert re.fullmatch(r"\d+\.\d+.*", timm_config(spec)["version"])
