@@ -34,7 +34,7 @@ EXTRAS = {  # the tests of what each extra adds; they need nothing else
     "graph": "tests/learning/methods/test_mgce.py",
     "names": "tests/learning/test_image_text.py",
     "onnx": "tests/discovery/test_onnx_graph.py",
-    "parquet": "tests/images/test_parquet_tables.py",
+    "parquet": "tests/exchange/test_table.py",
     "tensorboard": "tests/learning/test_log.py",
     "umap": "tests/learning/methods/test_umap_hdbscan.py",
 }

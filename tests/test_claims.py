@@ -96,6 +96,13 @@ def test_every_figure_is_in_the_measurements_that_its_section_links_to(page: str
     assert list(missing(ROOT / page, CHOSEN.get(page, ()))) == []
 
 
+def test_the_measurements_are_one_page_whose_sections_lead_to_the_archive() -> None:
+    page = ROOT / "benchmarks" / "RESULTS.md"
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= 400
+    linked = {*re.findall(r"archive/(\w+\.md)", page.read_text(encoding="utf-8"))}
+    assert linked == {path.name for path in (page.parent / "archive").glob("*.md")}
+
+
 def test_a_figure_without_a_measurement_is_found(tmp_path: Path) -> None:
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "RESULTS.md").write_text("# All\n\n## Flowers\n\n82.7, 1,234.5\n\n## Cars\n\n41.6\n")

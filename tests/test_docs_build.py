@@ -109,7 +109,7 @@ def test_links_and_anchors_resolve(site: Path, pages: dict[str, Html]) -> None:
             assert not anchor or anchor in pages[path].anchors, f"{page}: {path}#{anchor}"
     assert count > 10 * len(pages), "links were found"
     assert "archive/method.html#flowers-from-a-folder-to-categories" in pages["protocols.html"].links
-    assert {"contributing.html#set-up", "results.html#the-demo"} <= set(pages["index.html"].links)
+    assert {"backbones.html#the-default", "results.html#the-demo"} <= set(pages["index.html"].links)
 
 
 def test_pages_need_no_network(site: Path, pages: dict[str, Html]) -> None:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from math import log
 from typing import Any, get_args
 from unittest.mock import patch
 
@@ -270,7 +271,7 @@ def test_the_other_restarts_are_left_out_where_the_first_are_clearly_worse() -> 
     """
 
     def score(k: int, i: int) -> float:
-        return 1 - abs(float(np.log(k / 20))) + (i % 3) / 100 + 9 * (k < 15 and i >= FIRST_RESTARTS)
+        return 1 - abs(log(k / 20)) + (i % 3) / 100 + 9 * (k < 15 and i >= FIRST_RESTARTS)
 
     found = scored(score, method="brent", k_max=100, n_init=5)
     best = next(at for at in found.curve if at.k == found.k)

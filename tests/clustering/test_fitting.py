@@ -1,6 +1,7 @@
 """The best of several restarts; the fits themselves are tested through the estimator."""
 
 from math import log
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ def test_fits_of_several_ks_are_those_of_each_with_as_many_candidates() -> None:
     truth = random.integers(9, size=400)
     x = torch.from_numpy(centres[truth] + 0.4 * random.normal(size=(400, 6))).float()
     labels = np.where((truth < 3) & (np.arange(400) % 2 == 0), truth, -1)
-    same = {"classes": 3, "n_init": 4, "seed": 5, "processes": Peers()}
+    same: dict[str, Any] = {"classes": 3, "n_init": 4, "seed": 5, "processes": Peers()}
     ks = [12, 3, 9, 12]
     for k, found in zip(ks, fit_each(x, labels, ks, **same), strict=True):
         expected = fit(x, labels, k, candidates=2 + int(log(12)), **same)

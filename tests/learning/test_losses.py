@@ -2,6 +2,7 @@
 
 from math import cos, exp, log, radians, sin
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,24 +190,24 @@ def test_small_batches_with_a_running_mean_have_the_value_and_gradient_of_a_larg
     rng = np.random.default_rng(0)
     rows = torch.from_numpy(rng.dirichlet(np.full(50, 0.1), size=60))
     among = torch.arange(60) % 10 < 7  # seven rows of each batch
-    shares, weight = torch.from_numpy(rng.dirichlet(np.ones(50))), 0.2
+    shares = torch.from_numpy(rng.dirichlet(np.ones(50)))
 
-    def value_and_gradient(rows: Tensor, among: Tensor, before: Tensor | None = None) -> tuple[float, Tensor]:
+    def value_and_gradient(rows: Tensor, *others: Any, **options: Any) -> tuple[float, Tensor]:
         leaf = rows.clone().requires_grad_()
-        value = divergence(leaf, among, shares, before, weight)
+        value = divergence(leaf, *others, **options)
         return value.item(), torch.autograd.grad(value, leaf)[0]
 
-    value, gradient = value_and_gradient(rows, among)
-    mean = rows[among].mean(0)
+    value, gradient = value_and_gradient(rows, among, shares)
+    mean, weight = rows[among].mean(0), 0.2
     parts = []
     for part in torch.arange(60).chunk(6):
         before = (mean - weight * rows[part][among[part]].mean(0)) / (1 - weight)
-        found = value_and_gradient(rows[part], among[part], before)
+        found = value_and_gradient(rows[part], among[part], shares, before, weight=weight)
         assert found[0] == pytest.approx(value, rel=1e-9)
         parts.append(found[1] / 6)
     torch.testing.assert_close(torch.cat(parts), gradient, rtol=1e-9, atol=1e-12)
     nobody = torch.zeros(10, dtype=torch.bool)
-    assert value_and_gradient(rows[:10], nobody, mean)[0] == pytest.approx(value, rel=1e-9)
+    assert value_and_gradient(rows[:10], nobody, shares, mean, weight=weight)[0] == pytest.approx(value, rel=1e-9)
 
 
 @untimed

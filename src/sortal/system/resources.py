@@ -53,13 +53,15 @@ class Load:
     @staticmethod
     def _seconds() -> tuple[float, float, float] | None:
         """Return how long the cores of this process were busy, how long with it, and the time."""
+        if sys.platform != "linux":
+            return None
         try:
             mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
             with open("/proc/stat", encoding="ascii") as file:
                 cells = [line.split() for line in file if line.startswith("cpu")]
             busy = sum(sum(map(int, times[:3])) for name, *times in cells if name in mine)  # user, nice, system
             return busy / os.sysconf("SC_CLK_TCK"), sum(os.times()[:4]), perf_counter()
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError):
             return None
 
 

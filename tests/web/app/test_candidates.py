@@ -90,7 +90,7 @@ def test_a_class_stays_doubtful_however_much_of_it_was_added(run: Path) -> None:
 def test_a_candidate_becomes_a_class_that_predict_knows(run: Path, client: Client, opened: Open) -> None:
     before = load_run(run)
     page = opened(client)
-    small = static_file("review/candidates.js").body.decode().replace("const PAGE = 40;", "const PAGE = 12;")
+    small = bytes(static_file("review/candidates.js").body).decode().replace("const PAGE = 40;", "const PAGE = 12;")
     page.route("**/candidates.js", lambda route: route.fulfill(body=small, content_type="text/javascript"))
     page.reload()
     page.get_by_role("link", name="look like something new").click()

@@ -130,9 +130,9 @@ def test_the_file_of_an_image_is_shown_if_it_has_more_pixels_than_the_store(clie
     answers = [client.ask("GET", f"/original/{row}") for row in range(len(paths))]
     assert [answer.code for answer in answers] == [200, 200, 204, 204, 204, 204]
     shown = [Image.open(io.BytesIO(answer.body)) for answer in answers[:2]]
-    assert [(each.format, each.size, each.getexif()) for each in shown] == [
-        ("JPEG", (2560, 1280), {}),
-        ("JPEG", (200, 400), {}),
+    assert [(each.format, each.size, len(each.getexif())) for each in shown] == [
+        ("JPEG", (2560, 1280), 0),
+        ("JPEG", (200, 400), 0),
     ]
     assert client.ask("GET", "/original/72").code == 404
 

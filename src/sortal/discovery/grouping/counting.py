@@ -35,7 +35,7 @@ WIDE_STEP, NARROW_STEP = 1.35, 1.08  # ratio between ks that are tried, first an
 HOPELESS = 6.0  # below the best log density: where the search ends
 PLAUSIBLE = 4.0  # below the best log density: down to where ks between others are tried
 MOST_TRIED, OFTEN_TRIED = 30, 15  # ks
-AT_ONCE = 8  # ks, whose clusterings share their starting centres
+KS_AT_ONCE = 8  # ks, whose clusterings share their starting centres
 AROUND = 1.1  # by which a later count may leave the interval of the first, as a factor
 WORSE_SEPARATION, WORSE_TRAINED = 0.15, 0.03  # shares of the best that are one standard deviation: at first, and later
 LEAST_SEPARATION = 0.05  # below which the share is of this one
@@ -138,7 +138,7 @@ def count_first(
     score = partial(_scores, hidden=len(hidden), known=len(images.known))
     before = rows.key if pilot is None else (*rows.key, *pilot.rows.key)
     key = cache.key("first", *before, cache.hashed(images.labels, hidden), *bounds, job.settings.seed)
-    ahead = AT_ONCE if job.processes.device.type == "cuda" else 1  # several take a GPU little longer than one
+    ahead = KS_AT_ONCE if job.processes.device.type == "cuda" else 1  # several take a GPU little longer than one
     found = _cached(job, key, runtime, partial(_search, evidence, score, bounds, ahead))
     ks, separations = tuple(each.k for each in found), tuple(each.separation for each in found)
     counted = KDistribution(len(images.known), ks, tuple(score(found)), separations)
@@ -301,8 +301,8 @@ def _search(
 
 def _evaluate(evidence: Judge, ks: list[int], note: Note) -> list[Evidence]:
     found = list[Evidence]()
-    for at in range(0, len(ks), AT_ONCE):
-        found += evidence(ks[at : at + AT_ONCE])
+    for at in range(0, len(ks), KS_AT_ONCE):
+        found += evidence(ks[at : at + KS_AT_ONCE])
         note(len(found))
     return found
 

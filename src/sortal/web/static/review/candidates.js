@@ -24,7 +24,7 @@ export async function candidate(body, item, at) {
   const others = make("p", { className: "small", role: "status" });
   const tell = () => {
     const left = item.images - rows.length;
-    const text = `Answers are about these ${thousands(rows.length)}, the most typical; ${thousands(left)} are not shown. `;
+    const text = `Answers are about these ${thousands(rows.length)}, the most typical, of ${thousands(item.images)}. `;
     others.replaceChildren(...(left ? [text, rows.length < all.length ? button("Show more", more) : ""] : []));
   };
   const more = async () => {
