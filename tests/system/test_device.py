@@ -239,28 +239,40 @@ def test_fewer_threads_are_chosen_where_they_are_clearly_quicker(seconds: dict[i
     assert device_module.quickest([1, 2, 4], seconds.__getitem__) == best
 
 
-def test_threads_are_settled_once_and_never_where_a_person_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, before = list[int](), torch.get_num_threads()
+def test_threads_are_settled_once_for_a_run_and_never_where_a_person_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked, quick, before, kept = list[int](), [1], torch.get_num_threads(), tmp_path / "threads.json"
     monkeypatch.setattr(device_module, "cores", lambda: 4)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    monkeypatch.setattr(device_module, "_most_threads", lambda: 6)
 
     def seconds(threads: int) -> float:
         asked.append(threads)
-        return float(threads)
+        return 1.0 if threads in quick else 2.0
 
     monkeypatch.setattr(device_module, "_seconds_with", seconds)
     try:
-        device_module.settle_threads.cache_clear()
-        assert device_module.settle_threads() is None, "OMP_NUM_THREADS is set in tests"
+        assert device_module.settle_threads(kept) is None, "OMP_NUM_THREADS is set in tests"
         assert not asked
-        device_module.settle_threads.cache_clear()
+        assert not kept.exists()
         monkeypatch.delenv("OMP_NUM_THREADS")
-        said = "Other programs keep the processor busy; 1 thread instead of 4 will be quicker."
-        assert [device_module.settle_threads() for _ in range(2)] == [said] * 2
+        device_module._quickest_now.cache_clear()
+        said = "Computing with 1 thread instead of 4, as other programs keep the processor busy."
+        assert device_module.settle_threads(kept) == said
         assert asked == [1, 2, 4] * 3
+        quick[:] = [4]
+        device_module._quickest_now.cache_clear()  # as in the process that resumes the run, when nobody else computes
+        assert device_module.settle_threads(kept) == "Computing with 1 thread instead of 4, as before."
+        assert (torch.get_num_threads(), len(asked)) == (1, 9)
+        assert device_module.settle_threads() is None, "of another run"
+        assert torch.get_num_threads() == 4
+        device_module._quickest_now.cache_clear()
+        monkeypatch.setattr(device_module, "cores", lambda: 2)
+        quick[:] = [2]
+        assert device_module.settle_threads(kept) is None, "on another machine"
+        assert torch.get_num_threads() == 2
     finally:
-        device_module.settle_threads.cache_clear()
-        monkeypatch.undo()
+        device_module._quickest_now.cache_clear()
         torch.set_num_threads(before)
 
 

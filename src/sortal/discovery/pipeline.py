@@ -47,6 +47,8 @@ from sortal.system.progress import Runtime, shown
 from sortal.system.text import plural
 from sortal.web.report import report
 
+THREADS = "threads.json"  # in the cache: with how many the run computes
+
 
 def discover(
     images: Source | None = None,
@@ -133,7 +135,7 @@ def carry_out(job: Job) -> Run:
             job.agree()
         job = replace(job, earlier=_with_review(job))
         stages = Stages(stages_of(job), job.runtime)
-        if not job.on_gpu and processes.size == 1 and (threads := settle_threads()):
+        if not job.on_gpu and processes.size == 1 and (threads := settle_threads(job.cache / THREADS)):
             stages.note(threads)
         job = with_reviewed_k(job, stages)
         whole, (job, chosen) = job, learned_part(job)

@@ -1,6 +1,7 @@
 """Choice of device, precision and compilation."""
 
 import atexit
+import functools
 import logging
 import math
 import os
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from pathlib import Path
 from threading import Thread
 from time import perf_counter
 from typing import Any, get_args
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from sortal.config import AUTO, Auto, Precision
 from sortal.errors import InputError, Remedy, listing
+from sortal.system import cache
 from sortal.system.resources import cores
 from sortal.system.text import plural
 
@@ -77,7 +79,7 @@ class Compute:
         return call
 
 
-@cache
+@functools.cache
 def compiler_cache() -> str:
     """Return a folder for compiled code that only this user can write to; torch's own, in /tmp, is open to everyone."""
     place = os.path.join(os.path.dirname(torch.hub.get_dir()), "inductor")
@@ -144,7 +146,7 @@ def choose_compute(
     return Compute(device, bf16, device.type == "cuda" and worthwhile if compiled == AUTO else bool(compiled), int8)
 
 
-@cache
+@functools.cache
 def multiplies_int8() -> bool:
     """Tell whether the processor has products of 8-bit integers, and PyTorch the library that uses them."""
     if "onednn" not in torch.backends.quantized.supported_engines:
@@ -158,22 +160,37 @@ def multiplies_int8() -> bool:
         return False
 
 
-@cache
-def settle_threads() -> str | None:
+def settle_threads(kept: Path | None = None) -> str | None:
     """Let PyTorch compute with as many threads as are quickest now; say so if that is not one for each core.
 
     Threads wait for each other after every operation, so with one whose core is busy all of them are slow. Nothing is
-    changed where a person has set OMP_NUM_THREADS.
+    changed where a person has set OMP_NUM_THREADS. The number is `kept` in a file: a run that is resumed under another
+    load has the same, and so the same result.
     """
     if os.environ.get("OMP_NUM_THREADS"):
         return None
-    most = min(cores(), torch.get_num_threads())
-    counts = sorted({most, *(2**i for i in range(most.bit_length() - 1))})
-    best = quickest(counts, _seconds_with)
+    most = min(cores(), _most_threads())
+    held = None if kept is None else cache.load(kept)
+    before = held[1] if isinstance(held, list) and len(held) == 2 and held[0] == most else None
+    best = before if type(before) is int and 1 <= before <= most else _quickest_now(most)
     torch.set_num_threads(best)
+    if kept is not None and best != before:
+        cache.save(kept, [most, best])
     if best == most:
         return None
-    return f"Other programs keep the processor busy; {plural(best, 'thread')} instead of {most} will be quicker."
+    why = "as before" if best == before else "as other programs keep the processor busy"
+    return f"Computing with {plural(best, 'thread')} instead of {most}, {why}."
+
+
+@functools.cache
+def _most_threads() -> int:
+    """Return the threads that PyTorch computes with unless it is told otherwise."""
+    return torch.get_num_threads()
+
+
+@functools.cache
+def _quickest_now(most: int) -> int:
+    return quickest(sorted({most, *(2**i for i in range(most.bit_length() - 1))}), _seconds_with)
 
 
 def quickest(counts: list[int], seconds: Callable[[int], float]) -> int:
