@@ -138,6 +138,7 @@ def rows_in_zip(path: Path) -> list[dict[str, str]]:
     """Return the rows of the table in an export for EcoTaxa, after that of types."""
     with zipfile.ZipFile(path) as archive:
         text = archive.read("ecotaxa_sortal.tsv").decode()
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # hostile columns are long
     types, *rows = csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
     assert {*types.values()} == {"[t]", "[f]"}
     return rows
