@@ -19,7 +19,7 @@ from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, SharedTokens
 from sortal.learning.training_inputs import TrainingInputs, windows_of
-from sortal.system.device import Compute
+from sortal.system.device import Compute, choose_compute
 from sortal.system.distributed import launch
 from sortal.system.progress import Runtime
 
@@ -67,6 +67,22 @@ def test_runs_share_tokens_unless_something_that_determines_them_differs(tmp_pat
         assert one.kept_crops(plan) is shared.centre is not None
     assert made[0] is made[1]
     assert made[1] is not made[2] is shared.tokens
+
+
+def test_tokens_that_8_bit_integers_computed_are_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = a_transformer().backbone
+    keys = list[str]()
+    for multiplies, fits in product((False, True), (False, True)):
+        monkeypatch.setattr("sortal.system.device.multiplies_int8", lambda multiplies=multiplies: multiplies)
+        monkeypatch.setattr(type(backbone), "fits_int8", fits)
+        for precision in ("auto", "float32"):
+            one = inputs(backbone, ROOM, [], config=settings(precision=precision))
+            one.plan(3, resumed=False)
+            keys.append(one.key)
+    usual, exact = keys[:2]
+    assert keys[:6] == [usual, exact] * 3
+    bf16 = choose_compute(backbone.device, worthwhile=False).bf16
+    assert (keys[6] == usual, keys[7]) == (bf16, exact)
 
 
 def test_tokens_of_centre_crops_get_what_the_planned_ones_leave() -> None:
