@@ -12,13 +12,14 @@ from support.stores import small_store
 from support.tiny_run import LARGE, a_transformer, settings
 
 from sortal.errors import InputError
+from sortal.images.image_set import image_set
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, SharedTokens
-from sortal.learning.training_inputs import TrainingInputs, windows_of
+from sortal.learning.training_inputs import TrainingInputs, check_inputs, windows_of
 from sortal.system.device import Compute, choose_compute
 from sortal.system.distributed import launch
 from sortal.system.progress import Runtime
@@ -157,6 +158,16 @@ def test_the_trunk_sees_windows_of_views_as_a_slow_reference_does() -> None:
             tokens = block(tokens)
         expected = tokens[0].to(torch.bfloat16)
         assert torch.allclose(made.tokens[row, view], expected, rtol=2**-7, atol=1e-5), "to the last bit but one"
+
+
+def test_windows_without_effect_are_refused() -> None:
+    images = image_set([*"abcdef"], pixels=np.zeros((6, 8, 8, 3), np.uint8), labels=[None] * 6)
+    whole, small = a_transformer().backbone, load_backbone("convnet", weights="random", image_size=8)
+    check_inputs(whole, images, small_store(6, LARGE), settings(patches=0.5, windows=True))
+    with pytest.raises(InputError, match=r"windows must be False where patches is 1"):
+        check_inputs(whole, images, small_store(6, LARGE), settings(windows=True))
+    with pytest.raises(InputError, match=r"windows must be False for convnet, which cannot do without patches"):
+        check_inputs(small, images, small_store(6, 8), settings(patches=0.5, windows=True))
 
 
 def test_tokens_of_windows_are_others_than_those_of_whole_views(tmp_path: Path) -> None:

@@ -181,3 +181,7 @@ def check_inputs(backbone: Backbone, images: ImageSet, store: PixelStore, config
             f"views must be None or 'auto' for a backbone without frozen blocks, as there are no tokens to cache, "
             f"got {config.views}."
         )
+    if config.windows and windows_of(backbone, config) is None:
+        unable = f"for {backbone.spec.name}, which cannot do without patches"
+        where = "where patches is 1" if config.patches == 1 else unable
+        raise InputError(f"windows must be False {where}, as it has no effect, got True.")
