@@ -28,24 +28,26 @@ def job_of(n: int, place: Path, **settings: Any) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("n", "settings", "patched", "named"),
+    ("n", "settings", "small", "named"),
     [
-        (9000, {"backbone": VIT}, True, ["--learn-on 2000", "--image-size 112", "--method kmeans"]),
-        (45_000, {"backbone": VIT}, True, ["--learn-on 4000", "--image-size 112", "--method kmeans"]),
-        (9000, {"backbone": VIT, "learn_on": 3000, "image_size": 112}, True, ["--method kmeans"]),
-        (3000, {"backbone": "resnet50", "method": "kmeans"}, False, []),
-        (3000, {"backbone": "convnet", "epochs": 8}, False, ["--epochs 2", "--method kmeans"]),
-        (3000, {"backbone": "convnet", "epochs": 1}, False, ["--method kmeans"]),
+        (9000, {"backbone": VIT}, 112, ["--learn-on 2000", "--image-size 112", "--method kmeans"]),
+        (45_000, {"backbone": VIT}, 112, ["--learn-on 4000", "--image-size 112", "--method kmeans"]),
+        (9000, {"backbone": VIT, "learn_on": 3000, "image_size": 112}, None, ["--method kmeans"]),
+        (3000, {"backbone": "resnet50", "method": "kmeans"}, None, []),
+        (3000, {"backbone": "convnet", "epochs": 8}, None, ["--epochs 2", "--method kmeans"]),
+        (3000, {"backbone": "convnet", "epochs": 1}, None, ["--method kmeans"]),
+        (3000, {"backbone": VIT, "set": ("losses.temperature=0.3",)}, 112, ["--image-size 112"]),
+        (3000, {"backbone": VIT, "set": ("training.clip=1.0",)}, None, ["--method kmeans"]),
     ],
 )
 def test_quicker_ways_are_those_that_apply(
-    n: int, settings: dict[str, Any], patched: bool, named: list[str], tmp_path: Path
+    n: int, settings: dict[str, Any], small: int | None, named: list[str], tmp_path: Path
 ) -> None:
     job = job_of(n, tmp_path / "run", weights="random" if "convnet" not in settings.values() else None, **settings)
-    ways = quicker(job, 7200.0, patched, lambda _: 3600.0)
+    ways = quicker(job, 7200.0, small, lambda _: 3600.0)
     assert [options.spell(way.settings) for way in ways] == named
     assert all(", which takes about 60 min and sorts " in way.action for way in ways)
-    assert quicker(job, 4000.0, patched, lambda _: 3600.0) == [], "hardly quicker"
+    assert quicker(job, 4000.0, small, lambda _: 3600.0) == [], "hardly quicker"
 
 
 def test_each_way_is_priced_with_the_recipe_that_it_would_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +58,27 @@ def test_each_way_is_priced_with_the_recipe_that_it_would_have(tmp_path: Path, m
         asked.append(job)
         return 1.0
 
-    quicker(job, 7200.0, True, price)
+    quicker(job, 7200.0, 112, price)
     sample, small, untrained = asked
     assert (sample.settings.learn_on, sample.recipe.training.epochs) == (1000, 150)
     assert job.recipe.training.epochs == 60, "fewer for more images"
     assert (small.image_size, small.recipe) == (112, job.recipe)
     assert (untrained.settings.method, untrained.recipe.learns) == ("kmeans", False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "measured"),
+    [
+        ({"backbone": VIT}, ["learn_on", "method"]),
+        ({"backbone": VIT, "method": "gcd"}, []),
+        ({"backbone": "vit_base_patch14_dinov2"}, []),
+        ({"backbone": "convnet", "epochs": 8}, []),
+    ],
+)
+def test_a_way_costs_what_was_measured_with_such_a_network_and_method(
+    settings: dict[str, Any], measured: list[str], tmp_path: Path
+) -> None:
+    job = job_of(9000, tmp_path / "run", weights=None if "epochs" in settings else "random", **settings)
+    ways = quicker(job, 7200.0, 112, lambda _: 3600.0)
+    assert [next(iter(way.settings)) for way in ways if "not measured" not in way.action] == measured
+    assert len(ways) >= 3

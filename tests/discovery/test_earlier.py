@@ -35,7 +35,7 @@ def wanted(*given: str, labels: str | None = None, **settings: Any) -> Wanted:
 
 
 def test_settings_that_are_not_given_come_from_the_earlier_run() -> None:
-    before = Discovery(backbone="vit_tiny", weights="w.safetensors", k=12, epochs=7)
+    before = Discovery(backbone="vit_tiny", weights="w.safetensors", image_size=112, k=12, epochs=7)
     earlier = facts(settings=before, reading=Reading(unlisted="ignore"), labels="/l.csv")
     found, taken = wanted(k=10).completed(earlier)
     assert found.settings == replace(before, k=10)
@@ -43,19 +43,34 @@ def test_settings_that_are_not_given_come_from_the_earlier_run() -> None:
     assert taken == {
         "backbone": "vit_tiny",
         "weights": "w.safetensors",
+        "image_size": 112,
         "epochs": 7,
         "unlisted": "ignore",
         "labels": "/l.csv",
     }
     found, taken = wanted("k", "epochs", labels="mine.csv").completed(earlier)
     assert (found.settings.k, found.settings.epochs, found.labels) == ("auto", "auto", "mine.csv")
-    assert taken.keys() == {"backbone", "weights", "unlisted"}
+    assert taken.keys() == {"backbone", "weights", "image_size", "unlisted"}
     found, _ = wanted(backbone="convnet").completed(earlier)
-    assert (found.settings.backbone, found.settings.weights) == ("convnet", None), "weights fit one backbone only"
+    assert found.settings == Discovery(backbone="convnet", k=12, epochs=7), "weights and sizes fit one backbone only"
+    assert wanted(backbone="vit_tiny").completed(earlier)[0].settings == before, "it is the same"
     finer = facts(settings=Discovery(granularity="finer"))
     assert wanted().completed(finer)[1] == {"granularity": "finer"}
     assert wanted(k=10).completed(finer)[0].settings.granularity == "usual", "a given k replaces a wish"
     assert wanted().completed(facts(settings=Discovery()))[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "before", "now"),
+    [("0.1.0", 1000, "auto"), ("1.0.0rc1", 1000, "auto"), ("0.1.0", 999, 999), ("1.0.0", 1000, 1000), (None, 9, 9)],
+)
+def test_the_largest_k_is_kept_unless_it_was_the_default_of_versions_before_1_0(
+    version: str | None, before: int, now: int | str
+) -> None:
+    versions = {} if version is None else {"sortal": version}
+    found, taken = wanted().completed(facts(settings=Discovery(k_max=before), versions=versions))
+    assert found.settings.k_max == now
+    assert taken == ({} if now == "auto" else {"k_max": now})
 
 
 def test_only_changes_that_reach_the_network_mean_training_again() -> None:
@@ -72,6 +87,7 @@ def test_only_changes_that_reach_the_network_mean_training_again() -> None:
     assert retraining(earlier, replace(same, epochs=9, seed=1)) == (
         "A change of epochs (auto, now 9), seed (0, now 1) means training again. Training took 5 min the last time."
     )
+    assert "image_size (auto, now 64)" in str(retraining(earlier, replace(same, image_size=64)))
     classifier = replace(same, method="simgcd", k=7)
     assert "k (7, now 8)" in str(retraining(replace(earlier, settings=classifier), replace(classifier, k=8)))
     classifier = replace(same, method="simgcd")
@@ -120,6 +136,7 @@ def test_what_was_agreed_to_holds_for_these_settings_alone(photos: Path, monkeyp
     with pytest.raises(KeyboardInterrupt):  # by a person, in the first stage
         carry_out(job)
     assert asked("photos", epochs=3).agreed, "resuming is not asked about again"
+    assert asked("photos", epochs=3, unsure_below=0.3, n_init=4).agreed, "training is the same"
     assert not asked("photos", epochs=4).agreed
     assert asked("photos").retraining is None
 

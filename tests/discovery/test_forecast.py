@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,13 +21,14 @@ from sortal.config import LARGER, SMALLER, Discovery, Reading
 from sortal.discovery import defaults
 from sortal.discovery import forecast as forecasting
 from sortal.discovery.costs import Work
-from sortal.discovery.forecast import STARTING, RunForecast, forecast, forecast_prediction
+from sortal.discovery.forecast import STARTING, RunForecast, forecast, forecast_prediction, quicker_ways
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import stages_of
 from sortal.errors import InputError, Remedy
 from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
+from sortal.learning.backbones.registry import load_without_weights
 from sortal.system.text import duration
 
 SMALL = Discovery(backbone="convnet", method="gcd", epochs=3)
@@ -192,6 +194,38 @@ def test_a_plan_of_more_than_ten_minutes_names_quicker_ways_with_their_prices(
     assert "epochs=1" in forecast(job).quicker
     monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements(step=100.0))
     assert not forecast(job).quicker
+
+
+def test_a_forecast_that_fails_keeps_no_run_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
+    monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements(step=600.0))
+    assert "--method kmeans" in quicker_ways(job, options.spell)
+    monkeypatch.setattr(forecasting, "measure", Mock(side_effect=OSError(28, "No space left on device")))
+    assert not quicker_ways(job, options.spell)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "small"),
+    [
+        ("vit_tiny_patch16_224", 224, 112),
+        ("vit_tiny_patch16_224", 112, None),
+        ("test_vit", 160, 112),
+        ("vit_small_patch32_224", 224, 128),
+        ("vit_small_patch8_224", 96, None),
+        ("resnet18", 224, None),
+    ],
+)
+def test_a_smaller_size_is_one_that_the_network_can_be_made_for(
+    name: str, size: int, small: int | None, tmp_path: Path
+) -> None:
+    rows = image_set([*"ab"], pixels=np.zeros((2, 20, 20, 3), dtype=np.uint8), labels=[None] * 2)
+    job = job_of(rows, tmp_path / "run", replace(SMALL, backbone=name, weights="random"))
+    backbone = load_without_weights(name, size)
+    assert forecasting._small_size(job, backbone) == small
+    assert small is None or load_without_weights(name, small).spec.image_size == small
+    backbone.save(tmp_path / "model")
+    own = replace(job, settings=replace(job.settings, backbone=str(tmp_path / "model.json")))
+    assert forecasting._small_size(own, backbone) is None, "a saved network has its own size"
 
 
 def test_a_busy_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

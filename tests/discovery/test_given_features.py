@@ -109,7 +109,7 @@ def test_embeddings_are_exported_and_can_be_sorted_again(files: tuple[Path, Path
 
 def test_what_does_not_go_together_is_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
     first, _ = files
-    networks: dict[str, Any] = {"backbone": "convnet", "trained": 2, "weights": "file"}
+    networks: dict[str, Any] = {"backbone": "convnet", "trained": 2, "weights": "file", "image_size": 56}
     for name, value in networks.items():
         with pytest.raises(InputError, match=f"{name} cannot be combined with features"):
             discover(features=first, **{**FEW, name: value})

@@ -34,6 +34,7 @@ from sortal.runs.categories import outline
 from sortal.runs.confidence import UNCALIBRATED, Confidence, calibrate
 from sortal.runs.facts import ImageSource, KChoice
 from sortal.runs.run import Assignments, Run
+from sortal.system.device import Compute
 from sortal.system.distributed import alone
 
 # Known categories to the right and up, the new one to the left. Row 1 is labelled "right" but looks like the new one.
@@ -304,6 +305,15 @@ def test_facts_describe_the_run_and_hashes_ignore_the_order_of_images() -> None:
     assert hash_images(mixed) == hash_images(rows) == facts.hashes.images
     assert hash_images(replace(rows, labels=(*LABELS[:3], "up", None, None))) != facts.hashes.images
     assert gathered(x=X[:, ::-1].copy()).facts.hashes.features != facts.hashes.features
+
+
+@pytest.mark.parametrize(("chosen", "fits"), [(True, True), (True, False), (False, True)])
+def test_facts_say_whether_frozen_layers_used_8_bit_integers(
+    chosen: bool, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "choose_compute", lambda device, **_: Compute(device, int8=chosen))
+    monkeypatch.setattr(type(a_backbone()), "fits_int8", fits)
+    assert gathered().facts.int8 == (chosen and fits)
 
 
 def test_only_paths_outside_the_folder_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,14 +12,15 @@ from support.stores import small_store
 from support.tiny_run import LARGE, a_transformer, settings
 
 from sortal.errors import InputError
+from sortal.images.image_set import image_set
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, SharedTokens
-from sortal.learning.training_inputs import TrainingInputs, windows_of
-from sortal.system.device import Compute
+from sortal.learning.training_inputs import TrainingInputs, check_inputs, windows_of
+from sortal.system.device import Compute, choose_compute
 from sortal.system.distributed import launch
 from sortal.system.progress import Runtime
 
@@ -67,6 +68,22 @@ def test_runs_share_tokens_unless_something_that_determines_them_differs(tmp_pat
         assert one.kept_crops(plan) is shared.centre is not None
     assert made[0] is made[1]
     assert made[1] is not made[2] is shared.tokens
+
+
+def test_tokens_that_8_bit_integers_computed_are_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = a_transformer().backbone
+    keys = list[str]()
+    for multiplies, fits in product((False, True), (False, True)):
+        monkeypatch.setattr("sortal.system.device.multiplies_int8", lambda multiplies=multiplies: multiplies)
+        monkeypatch.setattr(type(backbone), "fits_int8", fits)
+        for precision in ("auto", "float32"):
+            one = inputs(backbone, ROOM, [], config=settings(precision=precision))
+            one.plan(3, resumed=False)
+            keys.append(one.key)
+    usual, exact = keys[:2]
+    assert keys[:6] == [usual, exact] * 3
+    bf16 = choose_compute(backbone.device, worthwhile=False).bf16
+    assert (keys[6] == usual, keys[7]) == (bf16, exact)
 
 
 def test_tokens_of_centre_crops_get_what_the_planned_ones_leave() -> None:
@@ -141,6 +158,16 @@ def test_the_trunk_sees_windows_of_views_as_a_slow_reference_does() -> None:
             tokens = block(tokens)
         expected = tokens[0].to(torch.bfloat16)
         assert torch.allclose(made.tokens[row, view], expected, rtol=2**-7, atol=1e-5), "to the last bit but one"
+
+
+def test_windows_without_effect_are_refused() -> None:
+    images = image_set([*"abcdef"], pixels=np.zeros((6, 8, 8, 3), np.uint8), labels=[None] * 6)
+    whole, small = a_transformer().backbone, load_backbone("convnet", weights="random", image_size=8)
+    check_inputs(whole, images, small_store(6, LARGE), settings(patches=0.5, windows=True))
+    with pytest.raises(InputError, match=r"windows must be False where patches is 1"):
+        check_inputs(whole, images, small_store(6, LARGE), settings(windows=True))
+    with pytest.raises(InputError, match=r"windows must be False for convnet, which cannot do without patches"):
+        check_inputs(small, images, small_store(6, 8), settings(patches=0.5, windows=True))
 
 
 def test_tokens_of_windows_are_others_than_those_of_whole_views(tmp_path: Path) -> None:

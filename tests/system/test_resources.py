@@ -95,4 +95,7 @@ def test_the_load_is_what_others_used_meanwhile(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(resources.Load, "_seconds", staticmethod(lambda: next(times)))
     assert [resources.Load().others() for _ in range(3)] == [1.0, None, None], "not in a moment"
     monkeypatch.undo()
+    monkeypatch.setattr(resources, "cores", lambda: 0)
+    assert resources.Load._seconds() is None, "others on these cores take nothing from the share of a container"
+    monkeypatch.undo()
     assert (seconds := resources.Load._seconds()) is None or all(each > 0 for each in seconds)

@@ -4,50 +4,62 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from sortal.config import AUTO, CONVNET, VECTORS
+from sortal.config import CONVNET, SMALLER, VECTORS
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job
-from sortal.errors import Remedy
+from sortal.errors import InputError, Remedy
 from sortal.system.text import duration
 
 LONG = 600  # seconds from which quicker ways are named
 WORTH = 0.75  # share of the time that a way may take, at most, to be named
 FEWEST_SUGGESTED, SUGGESTED_SHARE = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share
-SMALL_SIZE = 112  # pixels: of smaller images, patches are too few
-# How much worse each way sorts, on flowers, CIFAR-10 and imagenette (benchmarks/RESULTS.md): 1,000 images instead of
-# 3,000, a third of the epochs or less, and none; that of small images was not measured by itself.
+SMALL_SIZE = 112  # pixels, about: of smaller images, patches are too few
+# How much worse a way sorts where that was measured: by Sortal's own method with a ViT-S/14, on flowers, CIFAR-10 and
+# imagenette (benchmarks/RESULTS.md).
 COSTS = {
-    "learn_on": "about 5 points worse",
-    "image_size": "worse, by how much was not measured",
-    "epochs": "4 to 12 points worse",
-    "method": "40 to 57 points worse",
+    "learn_on": "about 5 points worse (measured with 1,000 of 3,000 images)",
+    "method": "40 to 57 points worse (measured with other weights)",
 }
+UNMEASURED = "worse, by how much was not measured"
 
 
-def quicker(job: Job, took: float, patched: bool, price: Callable[[Job], float]) -> list[Remedy]:
+def quicker(job: Job, took: float, small: int | None, price: Callable[[Job], float]) -> list[Remedy]:
     """Return the settings that make a job quicker, by what `price` says that it takes with them, in seconds.
 
-    The network sees patches if it is `patched`, and so fewer of them in smaller images.
+    `small` is a size of images that the network could see instead of its own; None if there is none.
     """
     ways = []
-    for action, change in _ways(job, patched):
+    for action, change in _ways(job, small):
         settings = replace(job.settings, **change)
         n = min(settings.learn_on or len(job.images), len(job.images))
-        seconds = price(replace(job, settings=settings, recipe=recipe_for(settings, n, on_gpu=job.on_gpu)))
+        try:
+            recipe = recipe_for(settings, n, on_gpu=job.on_gpu)
+        except InputError:  # of another setting that does not go together with it
+            continue
+        seconds = price(replace(job, settings=settings, recipe=recipe))
         if seconds <= WORTH * took:
-            costs = f"takes about {duration(seconds)} and sorts {COSTS[next(iter(change))]}"
+            costs = f"takes about {duration(seconds)} and sorts {_cost(job, next(iter(change)))}"
             ways.append(Remedy(f"{action}, which {costs}", **change))
     return ways
 
 
-def _ways(job: Job, patched: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def _cost(job: Job, name: str) -> str:
+    """Say how much worse a job sorts with another setting."""
+    same = job.settings.method == "sortal" and _architecture(job.settings.backbone) == _architecture(SMALLER)
+    return COSTS.get(name, UNMEASURED) if same else UNMEASURED
+
+
+def _architecture(backbone: str) -> str:
+    return backbone.partition(".")[0]
+
+
+def _ways(job: Job, small: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
     settings, n, epochs = job.settings, len(job.images), job.recipe.training.epochs
     sample = max(FEWEST_SUGGESTED, 1000 * round(SUGGESTED_SHARE * n / 1000))
     if settings.learn_on is None and sample <= n // 2:
         yield f"learn on {sample:,} images and predict the others", {"learn_on": sample}
-    size = settings.image_size if settings.image_size != AUTO else job.image_size
-    if patched and (size is None or size > SMALL_SIZE):
-        yield "see smaller images", {"image_size": SMALL_SIZE}
+    if small is not None:
+        yield "see smaller images", {"image_size": small}
     if not job.recipe.learns:
         return
     if epochs > 1 and settings.backbone in (CONVNET, VECTORS):

@@ -22,6 +22,7 @@ CHANGE_TRAINING = (
     "method",
     "backbone",
     "weights",
+    "image_size",
     "epochs",
     "lr",
     "views",
@@ -32,6 +33,7 @@ CHANGE_TRAINING = (
     "learn_on",
     "groups",
 )
+OLD_K_MAX, BEFORE_1_0 = 1000, ("0.", "1.0.0rc")  # how the versions begin that had it as a default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +47,11 @@ class Wanted:
 
     def completed(self, earlier: RunFacts) -> tuple[Wanted, dict[str, Any]]:
         """Take settings that were not given from an earlier run; also return those that differ from the defaults."""
-        records = [(self.settings, earlier.settings), (self.reading, earlier.reading)]
+        records = [(self.settings, _as_asked(earlier)), (self.reading, earlier.reading)]
         given = {*self.given}
         given |= {each.name for mine, _ in records for each in fields(mine) if getattr(mine, each.name) != each.default}
-        if "backbone" in given:
-            given.add("weights")  # those of one backbone do not fit another
+        if "backbone" in given and self.settings.backbone != earlier.settings.backbone:
+            given |= {"weights", "image_size"}  # those of one backbone do not fit another
         if self.settings.k != AUTO:
             given.add("granularity")  # a given k is neither finer nor coarser
         taken: dict[str, Any] = {}
@@ -66,6 +68,12 @@ class Wanted:
         if labels is None and earlier.labels is not None:
             labels = taken["labels"] = earlier.labels
         return replace(self, settings=settings, reading=reading, labels=labels), taken
+
+
+def _as_asked(earlier: RunFacts) -> Discovery:
+    """Return the settings of a run; the default of k_max was a number before version 1.0."""
+    default = earlier.settings.k_max == OLD_K_MAX and earlier.versions.get("sortal", "").startswith(BEFORE_1_0)
+    return replace(earlier.settings, k_max=AUTO) if default else earlier.settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,13 +141,16 @@ def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet
     )
 
 
+def training_settings(settings: Discovery) -> tuple[str, ...]:
+    """Return the names of settings whose change means training again: also k for a method that needs it."""
+    return (*CHANGE_TRAINING, "k", "granularity") if registration_of(settings.method).needs_k else CHANGE_TRAINING
+
+
 def retraining(facts: RunFacts, settings: Discovery) -> str | None:
     """Describe the changed settings that require training again, and how long it took before; None without any."""
-    of = registration_of(settings.method)
-    if of.learner is None or settings.epochs == 0:
+    if registration_of(settings.method).learner is None or settings.epochs == 0:
         return None
-    names = (*CHANGE_TRAINING, "k", "granularity") if of.needs_k else CHANGE_TRAINING
-    pairs = ((name, getattr(facts.settings, name), getattr(settings, name)) for name in names)
+    pairs = ((name, getattr(facts.settings, name), getattr(settings, name)) for name in training_settings(settings))
     changes = [f"{name} ({setting(old)}, now {setting(new)})" for name, old, new in pairs if old != new]
     if not changes:
         return None

@@ -1,6 +1,7 @@
 """What a run or a prediction will cost: from the sizes of its arrays, and from three rates (`rates`)."""
 
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 
 from sortal.config import AUTO, CONVNET, VIEWS, Granularity, Rounds, Training, is_reference
 from sortal.discovery import defaults, stages
-from sortal.discovery.alternatives import LONG, quicker
+from sortal.discovery.alternatives import LONG, SMALL_SIZE, quicker
 from sortal.discovery.costs import FEATURE_BYTES, Work, disk, memory, model_bytes, seconds, seconds_to_report
 from sortal.discovery.grouping.counting import hidden_classes
 from sortal.discovery.grouping.rounds import epochs_of_rounds
@@ -38,6 +39,8 @@ from sortal.system.device import choose_compute, choose_device, name_of
 from sortal.system.progress import Runtime
 from sortal.system.resources import cores, free_disk, free_memory
 from sortal.system.text import byte_sizes, duration, plural
+
+logger = logging.getLogger(__name__)
 
 FORWARD = 1 / 3  # share of the forward pass in a training step
 BUSY = 0.2  # share of the cores that others use, from which a forecast says so
@@ -143,6 +146,18 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
     advice = remedies(job, backbone, n) if found.disk > found.free_disk else ()
     slow = _slow(whole, found, partial(_price, backbone=backbone, measured=measured), backbone, spell)
     return replace(found, quicker=slow, notes=(*notes, *_notes(job, found, measured, advice, spell)))
+
+
+def quicker_ways(job: Job, spell: Spelling) -> str:
+    """Name quicker ways than a job that is about to start, if it takes long.
+
+    Empty also if that cannot be told: a forecast that fails keeps no run from starting.
+    """
+    try:
+        return forecast(job, spell).quicker
+    except Exception as error:  # such as a full disk for temporary files; what the run needs, it refuses itself
+        logger.debug("No forecast: %s", error)
+        return ""
 
 
 def forecast_prediction(
@@ -320,8 +335,18 @@ def _slow(
 ) -> str:
     """Name quicker ways than a job that takes long, with their prices; empty if it does not, or if there are none."""
     took = sum(found.seconds.values())
-    ways = quicker(job, took, backbone.sees_windows, price) if took >= LONG else []
+    ways = quicker(job, took, _small_size(job, backbone), price) if took >= LONG else []
     if not ways:
         return ""
     error = InputError(f"This takes about {duration(took)}; other settings are quicker.", *ways)
     return str(error) if spell is None else error.text(spell)
+
+
+def _small_size(job: Job, backbone: Backbone) -> int | None:
+    """Return a smaller size of images, in whole patches, that a network can be made for; None if there is none."""
+    name, size, grid = job.settings.backbone, backbone.spec.image_size, backbone.patch_grid
+    if grid is None or not backbone.sees_windows or is_reference(name) or path_of_saved(name) is not None:
+        return None
+    patch = size // grid[0]
+    small = patch * max(round(SMALL_SIZE / patch), 1)
+    return small if small < size else None

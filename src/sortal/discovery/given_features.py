@@ -18,7 +18,7 @@ from sortal.runs.facts import RunFacts
 from sortal.runs.storage import peek
 from sortal.system.text import plural
 
-FROM_NETWORKS = ("backbone", "weights", "trained")  # settings that are about a network
+FROM_NETWORKS = ("backbone", "weights", "image_size", "trained")  # settings that are about a network
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from sortal.config import (
     registration_of,
 )
 from sortal.discovery.defaults import image_size, recipe_for, resolved, trained_blocks
-from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, with_added
+from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, training_settings, with_added
 from sortal.discovery.given_features import FeatureFile, feature_file, with_added_features, without_network
 from sortal.discovery.run_places import check_output_folder
 from sortal.errors import InputError, Remedy, listing, quoted
@@ -106,11 +106,11 @@ class Job:
     @property
     def agreed(self) -> bool:
         """Whether a person has agreed to train again with these settings, so that resuming needs no confirmation."""
-        return bool(cache.load(self.cache / AGREED) == _plain(self.settings))
+        return bool(cache.load(self.cache / AGREED) == _of_training(self.settings))
 
     def agree(self) -> None:
         """Remember that a person has agreed to train again."""
-        cache.save(self.cache / AGREED, _plain(self.settings))
+        cache.save(self.cache / AGREED, _of_training(self.settings))
 
     @property
     def trained(self) -> int | None:
@@ -140,9 +140,9 @@ class Job:
         return ("pixels", "learn", "features", "k", "clusters")
 
 
-def _plain(settings: Discovery) -> dict[str, Any]:
-    """Return settings as JSON has them."""
-    return asdict(settings) | {"set": list(settings.set)}
+def _of_training(settings: Discovery) -> dict[str, Any]:
+    """Return the settings that training depends on as JSON has them."""
+    return {name: getattr(settings, name) for name in training_settings(settings)} | {"set": list(settings.set)}
 
 
 def prepare(

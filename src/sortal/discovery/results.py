@@ -27,7 +27,7 @@ from sortal.runs.confidence import Features, Floats, calibrate
 from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingResult
 from sortal.runs.run import Assignments, Category, Run
 from sortal.system import cache
-from sortal.system.device import name_of
+from sortal.system.device import choose_compute, name_of
 from sortal.system.text import plural
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
@@ -161,6 +161,8 @@ def _facts(
     job: Job, backbone: Backbone, trained: TrainingResult | None, images: ImageSet, hashes: Hashes, next_id: int
 ) -> RunFacts:
     """Return how a run was made; the stages record their times and notes."""
+    precision = job.recipe.training.precision
+    compute = choose_compute(backbone.device, precision=precision, worthwhile=False)
     origin, versions = job.origin, {"sortal": sortal.__version__, "python": platform.python_version()}
     return RunFacts(
         images=sources_of(job, images),
@@ -174,7 +176,8 @@ def _facts(
         command=origin.command,
         backbone=backbone.spec,
         weights=backbone.source,
-        precision=job.recipe.training.precision,
+        precision=precision,
+        int8=compute.int8 and backbone.fits_int8,
         training=trained,
         device=name_of(backbone.device),  # where features were computed, whatever was asked for
         machine=f"{platform.system()} {platform.machine()}, {plural(os.cpu_count() or 1, 'core')}",

@@ -61,7 +61,7 @@ class FrozenEncoder:
         self.compute = compute
         # Cast once, not in every batch
         trunk = backbone.in_bf16() if compute.bf16 else backbone.in_int8() if compute.int8 else backbone
-        self.int8 = compute.int8 and trunk is not backbone
+        self.int8 = compute.int8 and backbone.fits_int8
         self.augment = augment
         self.largest: int | None = None  # rows per batch, once more did not fit
 

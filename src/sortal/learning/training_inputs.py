@@ -20,6 +20,7 @@ from sortal.learning.backbones.backbone import Backbone, digest
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.token_cache import Budget, CachedTokens, InputSource, LiveViews, SharedTokens, TokenPlan
 from sortal.learning.views import RowNumbers
+from sortal.system.device import choose_compute
 from sortal.system.distributed import Processes
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
@@ -147,6 +148,9 @@ class TrainingInputs:
         about = [self.backbone.spec.described(), self.store.made, contents, n_views, c.flip, c.seed, c.precision]
         if windows_of(self.backbone, c) is not None:
             about.append(c.patches)
+        compute = choose_compute(self.processes.device, precision=c.precision, worthwhile=False)
+        if compute.int8 and self.backbone.fits_int8:
+            about.append("int8")
         return digest(frozen, json.dumps([*about, self.augmented] if self.augmented else about))
 
 
@@ -177,3 +181,7 @@ def check_inputs(backbone: Backbone, images: ImageSet, store: PixelStore, config
             f"views must be None or 'auto' for a backbone without frozen blocks, as there are no tokens to cache, "
             f"got {config.views}."
         )
+    if config.windows and windows_of(backbone, config) is None:
+        unable = f"for {backbone.spec.name}, which cannot do without patches"
+        where = "where patches is 1" if config.patches == 1 else unable
+        raise InputError(f"windows must be False {where}, as it has no effect, got True.")

@@ -91,6 +91,7 @@ class RunFacts:
     backbone: Spec
     weights: str
     precision: Precision
+    int8: bool = False  # whether frozen layers computed in 8-bit integers
     training: TrainingResult | None
     device: str  # that held the network when features were computed
     machine: str

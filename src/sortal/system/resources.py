@@ -37,7 +37,10 @@ def cores() -> int:
 
 
 class Load:
-    """How busy other programs keep the processor while something is measured; unknown but on Linux."""
+    """How busy other programs keep the processor while something is measured.
+
+    Unknown but on Linux, and in a container with a share of the cores, from which other programs on them take nothing.
+    """
 
     def __init__(self) -> None:
         self._before = self._seconds()
@@ -53,7 +56,7 @@ class Load:
     @staticmethod
     def _seconds() -> tuple[float, float, float] | None:
         """Return how long the cores of this process were busy, how long with it, and the time."""
-        if sys.platform != "linux":
+        if sys.platform != "linux" or cores() < len(os.sched_getaffinity(0)):
             return None
         try:
             mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}

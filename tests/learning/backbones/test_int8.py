@@ -40,9 +40,10 @@ def test_only_large_layers_are_replaced() -> None:
 
 def test_only_the_trunk_of_a_large_transformer_is_quantised() -> None:
     small = load_backbone("test_vit", weights="random")
-    assert small.in_int8() is small
+    assert (small.fits_int8, small.in_int8() is small) == (False, True)
     large = load_backbone("vit_small_patch14_dinov2", weights="random", image_size=28)
     copied = large.in_int8()
+    assert large.fits_int8
     assert not any(isinstance(module, Int8Linear) for module in large.modules())
     kinds = [any(isinstance(module, Int8Linear) for module in block.modules()) for block in copied.blocks]
     assert kinds == [True] * 11 + [False]

@@ -136,8 +136,13 @@ class Backbone(nn.Module, ABC):
         """Return a copy with weights in bfloat16."""
         return copy.deepcopy(self).to(torch.bfloat16)
 
+    @property
+    def fits_int8(self) -> bool:
+        """Whether the trunk can compute in 8-bit integers, and is quicker so."""
+        return False
+
     def in_int8(self) -> Self:
-        """Return a copy whose trunk computes in 8-bit integers where that is quicker; itself if nowhere."""
+        """Return a copy whose trunk computes in 8-bit integers; itself if that does not fit it."""
         return self
 
     def fingerprint(self) -> str:

@@ -115,8 +115,12 @@ class VisionTransformer(Backbone):
                 copied.get_submodule(module).register_buffer(own, buffer, persistent=False)
         return copied
 
+    @property
+    def fits_int8(self) -> bool:
+        return all(map(_is_plain, self.blocks[: self.split])) and self.spec.width >= FEWEST_FEATURES
+
     def in_int8(self) -> Self:
-        if not all(map(_is_plain, self.blocks[: self.split])) or self.spec.width < FEWEST_FEATURES:
+        if not self.fits_int8:
             return self
         copied = copy.deepcopy(self)
         for block in copied.blocks[: copied.split]:
