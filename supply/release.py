@@ -118,9 +118,12 @@ def uv(*words: str | Path) -> str:
 
 
 def pins() -> list[str]:
-    """Return options for the versions that the tests run with; of torch, those that are installed here."""
-    cpu = "+cpu" in run(sys.executable, "-c", "import torch; print(torch.__version__)")
-    return ["-c", "constraints.txt", *(["-c", "constraints-cpu.txt"] if cpu else [])]
+    """Return options for the versions that the tests run with; of torch, that which `make` has installed here."""
+    torch = run(sys.executable, "-c", "import torch; print(torch.__version__)").strip()
+    nearest = ROOT / ".venv/pins.txt"  # of supply/cpu_build.py
+    if nearest.is_file() and f"torch=={torch}" in nearest.read_text(encoding="utf-8").splitlines():
+        return ["-c", ".venv/pins.txt"]
+    return ["-c", "constraints.txt", *(["-c", "constraints-cpu.txt"] if "+cpu" in torch else [])]
 
 
 def environment(name: str, *packages: str | Path, options: Sequence[str] = ()) -> Path:

@@ -97,3 +97,19 @@ def test_every_extra_is_tested_by_itself() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {*release.EXTRAS} == {*project["optional-dependencies"]} - {"bench", "dev"}
     assert [each for each in (*release.EXTRAS.values(), *release.LOWEST) if not (ROOT / each).exists()] == []
+
+
+def test_torch_is_pinned_to_the_build_that_the_tests_ran_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    (tmp_path / ".venv").mkdir()
+    usual = ["-c", "constraints.txt"]
+    named = [*usual, "-c", "constraints-cpu.txt"]
+
+    def pins(torch: str) -> list[str]:
+        monkeypatch.setattr(release, "run", lambda *_: f"{torch}\n")
+        return release.pins()
+
+    assert (pins("2.10.0"), pins("2.10.0+cpu")) == (usual, named)
+    (tmp_path / ".venv/pins.txt").write_text("torch==2.9.1+cpu\ntorchvision==0.24.1+cpu\n")
+    assert (pins("2.10.0"), pins("2.10.0+cpu")) == (usual, named)
+    assert pins("2.9.1+cpu") == ["-c", ".venv/pins.txt"]

@@ -31,6 +31,7 @@ from sortal.discovery import prediction
 from sortal.discovery.forecast import PredictionForecast
 from sortal.discovery.prediction import Prediction
 from sortal.reviews.loading import load_run
+from sortal.runs.reference import REFERENCE
 from sortal.runs.run import Candidate
 
 NASTY = '=1+1, "a"\n\x1b[31m.png'
@@ -155,7 +156,9 @@ def test_a_dry_prediction_only_plans(stub: Stub, tmp_path: Path, monkeypatch: py
     assert (predicted, [*tmp_path.iterdir()]) == ([], [])
 
 
-def test_a_prediction_is_printed_by_category_with_the_next_steps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prediction_is_printed_by_category_with_the_next_steps(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     found = a_prediction(sample_run(candidates=3))
     first, empty, heading, rule, *rows = predicted(found, capsys)
     assert (first, empty, {*rule}) == ("8 images: 2 known, 2 new, 3 unsure.", "", {"─"})
@@ -176,6 +179,9 @@ def test_a_prediction_is_printed_by_category_with_the_next_steps(capsys: pytest.
     ]
     assert rows[rows.index("") :] == ["", *todo]
     assert predicted(found, capsys, Path("t.csv"))[-2:] == ["Table: t.csv", todo[1]]
+    np.save(tmp_path / REFERENCE, np.zeros((1, 2)))
+    handed_over = replace(found, run=replace(found.run, folder=tmp_path))
+    assert not any("--update" in line for line in predicted(handed_over, capsys)), "to a model without images"
     lines = predicted(replace(found, quarantine=BAD), capsys)
     assert "Unreadable, left out of every run (exit code 3): 12" in lines
     assert "    9.jpg" in lines

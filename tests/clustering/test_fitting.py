@@ -4,8 +4,10 @@ from math import log
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from sortal.clustering import fitting
 from sortal.clustering.fitting import best_restart, fit, fit_each
 from sortal.clustering.lloyd import RestartResult
 from sortal.system.distributed import Peers
@@ -23,7 +25,12 @@ def test_restarts_that_differ_in_the_last_digits_are_equal_wherever_these_are() 
         assert best_restart(ended[:2], 1.0).restart == 2
 
 
-def test_fits_of_several_ks_are_those_of_each_with_as_many_candidates() -> None:
+@pytest.mark.parametrize("room", [1, 2, 9])
+def test_fits_of_several_ks_are_those_of_each_with_as_many_candidates(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several run at once on a GPU."""
+    monkeypatch.setattr(fitting, "ks_at_once", lambda *_: room)
     random = np.random.default_rng(2)
     centres = random.normal(size=(9, 6))
     truth = random.integers(9, size=400)

@@ -1,5 +1,7 @@
 """Exports of the model: loaded again, it sorts new images exactly as the run does."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,12 @@ from support.runtimes import CPU
 
 import sortal
 from sortal.discovery.exporting import MODEL_FORMATS, export
+from sortal.discovery.prediction import redraw
+from sortal.discovery.reviewing.open import open_review
 from sortal.errors import InputError
+from sortal.exchange.export import EXPORT_FORMATS
+from sortal.research.figures import draw
+from sortal.reviews.loading import load_run
 
 NEW_IMAGES = {f"{name} {number}.png": f"{name} {number}" for name in (*tiny.CLASSES, "oak") for number in (500, 501)}
 
@@ -36,6 +43,23 @@ def test_a_model_without_images_sorts_as_its_run_does_and_leaves_nothing_behind(
     with pytest.raises(InputError, match="exported without its images, so none can be added"):
         sortal.load(hub).predict(more, update=True, runtime=CPU)
     assert sorted(path.name for path in hub.rglob("*")) == before
+
+
+def test_a_model_without_images_says_so_wherever_they_are_needed(sorted_run: SortedRun, tmp_path: Path) -> None:
+    hub = export(sorted_run.out, "hub", tmp_path / "hub").out
+    before = sorted(path.name for path in hub.rglob("*"))
+    uses: dict[str, Callable[[], object]] = {
+        **{name: partial(export, hub, name, tmp_path / "out") for name in EXPORT_FORMATS},
+        "report": partial(redraw, hub, runtime=CPU),
+        "review": partial(open_review, hub, runtime=CPU),
+        "figures": lambda: draw(load_run(hub), runtime=CPU),
+    }
+    for use in uses.values():
+        with pytest.raises(InputError, match=r"'.*hub' holds no images.*Use the run that it was made of"):
+            use()
+    assert not (tmp_path / "out").exists()
+    assert sorted(path.name for path in hub.rglob("*")) == before
+    assert export(hub, "hub", tmp_path / "again").out.is_dir()
 
 
 def test_a_model_is_an_export_like_any_other(sorted_run: SortedRun, tmp_path: Path) -> None:

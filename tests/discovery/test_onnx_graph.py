@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from support.sample_run import sample_run
 
 from sortal.discovery import onnx_graph
 from sortal.discovery.exporting import export
+from sortal.discovery.grouping import outliers
 from sortal.discovery.prediction import predict
 from sortal.errors import InputError, SortalError
 from sortal.learning.backbones.backbone import Backbone
@@ -28,6 +31,7 @@ from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.learning.backbones.vit import VisionTransformer
 from sortal.runs.run import MODEL, Run
+from sortal.system.distributed import Processes
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
@@ -111,6 +115,11 @@ def test_a_graph_that_computes_something_else_is_not_written(tmp_path: Path, mon
     with pytest.raises(SortalError, match="does not compute what predict does"):
         export(run, "onnx", tmp_path / "model.onnx", runtime=CPU)
     monkeypatch.undo()
+    known, new, unsure, other = onnx_graph.GRAPH_STATUSES
+    monkeypatch.setattr(onnx_graph, "GRAPH_STATUSES", (other, unsure, new, known))
+    with pytest.raises(SortalError, match="and 12 of 12 statuses"):
+        export(run, "onnx", tmp_path / "model.onnx", runtime=CPU)
+    monkeypatch.undo()
     monkeypatch.setattr(onnx_graph, "LARGEST_GRAPH", 100)
     with pytest.raises(InputError, match="Export the run as hub instead"):
         export(run, "onnx", tmp_path / "model.onnx", runtime=CPU)
@@ -122,3 +131,49 @@ def test_a_graph_that_computes_something_else_is_not_written(tmp_path: Path, mon
     with pytest.raises(InputError, match=r"needs onnx: pip install \"sortal\[onnx\]\""):
         export(run, "onnx", tmp_path / "model.onnx", runtime=CPU)
     assert not (tmp_path / "model.onnx").exists()
+
+
+@pytest.mark.parametrize("best", [1, 2])
+def test_categories_are_tied_by_the_scores_that_decide(best: int, tmp_path: Path) -> None:
+    """All distances are the same, and the first category or two have the best score, whatever the image is."""
+    backbone = VectorBackbone(torch.zeros(8))
+    run = a_model(tmp_path / "run", backbone, head=True)
+    head, inputs = np.array(run.head), torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+    head[:best] = np.eye(1, 9, 8) * 100
+    run = replace(run, facts=replace(run.facts, features=""), head=head, centres=np.ones_like(run.centres) / 8**0.5)
+    first, second, *others = run.categories
+    right, swapped = (
+        onnx_graph.SortingGraph(each, backbone).eval()
+        for each in (run, replace(run, categories=(second, first, *others)))
+    )
+    content = onnx_graph._exported(swapped, inputs, "vectors")
+    with nullcontext() if best == 2 else pytest.raises(SortalError, match="12 of 12 categories"):
+        onnx_graph._check(content, right, inputs, run, CPU)
+
+
+def test_the_images_of_a_run_are_compared_with_each_other_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_model(tmp_path / "run", VectorBackbone(torch.zeros(8)))
+    calls, real = list[int](), outliers.collected
+
+    def counted(known: torch.Tensor, processes: Processes | None = None) -> tuple[outliers.Collection, torch.Tensor]:
+        calls.append(len(known))
+        return real(known, processes)
+
+    for module in (onnx_graph, outliers):
+        monkeypatch.setattr(module, "collected", counted)
+    export(replace(run, facts=replace(run.facts, features="")), "onnx", tmp_path / "model.onnx", runtime=CPU)
+    assert calls == [60]
+
+
+def test_streams_that_are_closed_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    kept = os.dup(1)
+    os.close(1)
+    try:
+        with onnx_graph._silence():
+            os.write(2, b"not seen")
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(1)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -139,3 +139,13 @@ def test_files_that_are_gone_are_left_out(tmp_path: Path) -> None:
         Path(path).unlink(missing_ok=True)
     with pytest.raises(InputError, match="nothing to export"):
         export(run, "camtrap-dp", tmp_path / "none")
+
+
+def test_a_deployment_keeps_the_position_of_an_image_that_is_gone(tmp_path: Path) -> None:
+    n = len(UNSURE) - 1
+    run = a_trap(tmp_path, site=["A"] * (n + 1), latitude=["52.5", *[""] * n], longitude=["13.25", *[""] * n])
+    Path(run.paths()[0]).unlink()
+    export(run, "camtrap-dp", tmp_path / "out")
+    (only,) = package(tmp_path / "out")["deployments"]
+    assert (only["latitude"], only["longitude"]) == ("52.5", "13.25")
+    assert only["deploymentStart"] == "2024-05-01T10:00:01+00:00", "by the images that are there"

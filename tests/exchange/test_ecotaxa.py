@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.exports import PLAIN, a_run, content, rows_in_zip
 
-from sortal.exchange.ecotaxa import MOST_OWN_TEXTS
+from sortal.exchange.ecotaxa import ECOTAXA_TABLE, MOST_OWN_TEXTS
 from sortal.exchange.export import export
 from sortal.images.columns import Columns
 from sortal.runs.run import Run
@@ -42,6 +42,16 @@ def test_the_table_says_what_and_where_each_object_is(tmp_path: Path) -> None:
     assert (first["object_note"], second["object_note"], third["object_note"]) == ("tab here", "'=1+1", "two lines")
     assert (last["object_area_px"], last["object_own_annotation_status_2"]) == ("6.5", "mine")
     assert "object_lon" not in first
+
+
+def test_columns_named_like_those_of_the_format_get_other_names(tmp_path: Path) -> None:
+    run = with_columns(a_run(tmp_path, PLAIN), id=[*"abcde"], date=["spring"] * 5, lat=["north"] * 5)
+    export(run, "ecotaxa", tmp_path / "out.zip")
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        header = archive.read(ECOTAXA_TABLE).decode().splitlines()[0].split("\t")
+    assert len({*header}) == len(header)
+    assert {"object_own_id_2", "object_own_date_2", "object_own_lat_2"} <= {*header}
+    assert not {"object_date", "object_lat"} & {*header}, "which EcoTaxa would read as a date and a latitude"
 
 
 def test_texts_for_which_a_project_has_no_room_are_left_out_with_a_note(tmp_path: Path) -> None:

@@ -30,10 +30,22 @@ def test_the_card_is_one_that_the_hub_can_read(hub: Path, sorted_run: SortedRun)
     assert (card.data.library_name, card.data.pipeline_tag) == ("sortal", "image-classification")
     assert "| known | 3: ash, beech, cedar |" in card.text
     assert "Limits" in card.text
-    if sorted_run.run.metrics is not None:
-        assert card.data.eval_results
+    assert card.data.eval_results is None, "nobody knows the truth"
     ready: dict[str, Any] = json.loads((hub / "preprocessor_config.json").read_text())
     assert ready["crop_size"] == {"height": 16, "width": 16}
+
+
+def test_the_card_has_what_was_measured(sorted_run: SortedRun, tmp_path: Path) -> None:
+    metrics = sample_run().metrics
+    assert metrics is not None
+    out = export(replace(sorted_run.run, metrics=metrics), "hub", tmp_path / "out").out
+    results = ModelCard.load(out / "README.md").data.eval_results
+    assert results is not None
+    scores = metrics.accuracy
+    measured = {"all": scores.all, "known": scores.old, "new": scores.new}
+    assert {each.metric_name: each.metric_value for each in results} == {
+        f"Accuracy, {name} classes": round(value, 4) for name, value in measured.items() if value is not None
+    }
 
 
 def test_no_file_names_an_image_or_a_place(hub: Path, sorted_run: SortedRun) -> None:

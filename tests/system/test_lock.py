@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from sortal.errors import InputError
-from sortal.system.files import lock_folder, replace_all, write_atomically
+from sortal.system.files import LOCK_FILE, lock_folder, replace_all, write_atomically
 from sortal.system.open_folder import ReplacedError, open_held
 
 
@@ -25,6 +25,26 @@ def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
             assert folder.is_dir()
     with lock_folder(folder):
         pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, no lock is looked at")
+def test_a_look_at_the_lock_refuses_nobody(tmp_path: Path) -> None:
+    import fcntl
+
+    with lock_folder(tmp_path):
+        pass
+    looks, real = [os.open(tmp_path / LOCK_FILE, os.O_RDONLY)], fcntl.flock
+    real(looks[0], fcntl.LOCK_SH)
+
+    def flock(file: int, how: int) -> None:
+        try:
+            real(file, how)
+        except OSError:
+            os.close(looks.pop())  # the look ends once it is in the way
+            raise
+
+    with patch("fcntl.flock", flock), lock_folder(tmp_path):
+        assert not looks
 
 
 def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:

@@ -167,6 +167,8 @@ def print_prediction(
     found: "Prediction", images: Sequence[Path], csv: Path | None, features: Path | None = None
 ) -> None:
     """Print how many images are in each category, what could not be read, and the next steps."""
+    from sortal.runs.reference import is_handed_over
+
     a = found.assignments
     print(
         printing.counted(len(a), {each: int((a.status == each).sum()) for each in ("known", "new", "unsure", "other")})
@@ -188,7 +190,7 @@ def print_prediction(
     given = [] if features is None else ["--features", plain(features)]
     again = shlex.join(["sortal", "predict", *map(plain, (found.run.folder, *images)), *given])
     print(f"Table: {plain(csv)}" if csv else f"To get the category of each image: {again} --csv FILE")
-    if not found.added:
+    if not found.added and not is_handed_over(found.run):
         print(f"To add these images to the run: {again} --update")
 
 

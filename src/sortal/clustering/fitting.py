@@ -17,9 +17,9 @@ from sortal.clustering.lloyd import (
     MAX_ITER,
     LloydState,
     RestartResult,
+    ks_at_once,
     lloyd,
     restarts,
-    restarts_at_once,
     seed_groups,
 )
 from sortal.clustering.points import BUDGET, Points, full_precision, slices
@@ -79,7 +79,7 @@ def fit_each(
         few, top = int(FEW_CHANGES * sum(processes.gather_objects(points.count))), order[-1]
         for seeds in seed_groups(points, fixed, range(seed, seed + n_init), top, 2 + int(log(top))):
             numbers = [one - seed for one in seeds.seeds]
-            room = max(restarts_at_once(points, top) // len(numbers), 1) if x.device.type == "cuda" else 1
+            room = ks_at_once(points, top, len(numbers))
             for start in range(0, len(order), room):
                 some = order[start : start + room]
                 state = LloydState.joined([LloydState.seeded(seeds.grow(k)) for k in some], points)

@@ -150,6 +150,11 @@ def restarts_at_once(points: Points, k: int) -> int:
     return min(map(int, points.processes.gather_objects(room)))
 
 
+def ks_at_once(points: Points, most: int, restarts: int = 1) -> int:
+    """Return of how many ks, up to `most`, the restarts run at once: of several on a GPU, where each launch costs."""
+    return max(restarts_at_once(points, most) // restarts, 1) if points.x.device.type == "cuda" else 1
+
+
 def lloyd(
     points: Points, fixed: LabelledSums, state: LloydState, *, max_iter: int, tol: float, few: int = 0
 ) -> Iterator[RestartResult]:

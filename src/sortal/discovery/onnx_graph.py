@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +28,7 @@ from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.frozen import load_crops
 from sortal.learning.views import centre_crop_batches
 from sortal.runs.building import assess, unassigned
-from sortal.runs.confidence import BELONGS, BELONGS_LESS, FAR, SURE
+from sortal.runs.confidence import BELONGS, BELONGS_LESS, FAR, SURE, costs_of
 from sortal.runs.reference import reference_of
 from sortal.runs.run import KNOWN, MODEL, NEW, OTHER, UNSURE, Run
 from sortal.system.distributed import alone
@@ -50,8 +50,8 @@ class SortingGraph(nn.Module):
         self.backbone, self.c = backbone, run.confidence
         self.takes_vectors = run.facts.features is not None
         reference = torch.from_numpy(np.array(reference_of(run), dtype=np.float32))
-        self.known = None if len(reference) < FEWEST_IMAGES else collected(reference)[0]._fields
-        kept: dict[str, Any] = collected(reference)[0]._asdict() if self.known else {}
+        self.has_usual = len(reference) >= FEWEST_IMAGES
+        kept: dict[str, Any] = collected(reference)[0]._asdict() if self.has_usual else {}
         head = None if run.head is None else run.head.T
         kept |= {"head": head, "centres": run.centres, "ids": np.array([each.id for each in run.categories])}
         kept["new"] = np.array([each.kind == NEW for each in run.categories])
@@ -81,9 +81,8 @@ class SortingGraph(nn.Module):
             chance = chance * b.stability[row]
         sure = chance * torch.exp((FAR**2 - beyond.clamp(min=FAR) ** 2) / 2)
         apart = torch.zeros_like(sure)
-        if self.known:
-            usual = Collection(b.rows, b.gap, b.centre, b.spread)
-            apart = usual.compared(usual.gaps_of(x))
+        if collection := self.collection():
+            apart = collection.compared(collection.gaps_of(x))
         if b.usual_apart is not None:
             strange = (apart - b.usual_apart[row]) / b.deviation_apart[row]
             sure = sure * torch.sigmoid(BELONGS - BELONGS_LESS * strange)
@@ -91,6 +90,11 @@ class SortingGraph(nn.Module):
         sure = torch.where(nowhere, self.c.unsure_below * sure, sure)
         status = torch.where(sure >= self.c.unsure_below, b.new[row].long(), 2)
         return b.ids[row], sure, torch.where(nowhere, 3, status), x
+
+    def collection(self) -> Collection | None:
+        """Return what is usual among the images of the run; None if they are too few to say."""
+        b: Any = self
+        return Collection(b.rows, b.gap, b.centre, b.spread) if self.has_usual else None
 
 
 def write(request: Request) -> LeftOut:
@@ -171,19 +175,28 @@ def _silence() -> Iterator[None]:
     """Discard what the exporters of torch say, of which some is printed by other than Python's means."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    kept = {stream: os.dup(stream) for stream in (1, 2)}
-    try:
-        with open(os.devnull, "wb") as nothing, warnings.catch_warnings(action="ignore"):
-            sys.stdout.flush()
+    # Opened first, or a copy could take the number of a stream that is closed.
+    with open(os.devnull, "wb") as nothing, warnings.catch_warnings(action="ignore"):
+        kept = dict[int, int]()
+        for stream in (1, 2):
+            with suppress(OSError):  # it is closed
+                kept[stream] = os.dup(stream)
+        try:
+            _flush()
             for stream in kept:
                 os.dup2(nothing.fileno(), stream)
             yield
-    finally:
+        finally:
+            _flush()
+            for stream, copy in kept.items():
+                os.dup2(copy, stream)
+                os.close(copy)
+            logging.disable(level)
+
+
+def _flush() -> None:
+    if sys.stdout is not None and not sys.stdout.closed:  # None if it was closed before Python started
         sys.stdout.flush()
-        for stream, copy in kept.items():
-            os.dup2(copy, stream)
-            os.close(copy)
-        logging.disable(level)
 
 
 def _samples(run: Run, backbone: Backbone, runtime: Runtime) -> Tensor:
@@ -221,17 +234,22 @@ def _check(content: bytes, graph: SortingGraph, inputs: Tensor, run: Run, runtim
     found = dict(zip(GRAPH_OUTPUTS, session.run(None, {session.get_inputs()[0].name: inputs.numpy()}), strict=True))
     with torch.no_grad():
         x: NDArray[np.float32] = graph(inputs)[3].numpy()
-    apart = apartness(x, alone("cpu"), reference=reference_of(run))
+    apart = apartness(x, alone("cpu"), reference=graph.collection() or reference_of(run))
     n, names = len(x), [str(number) for number in range(len(x))]
     blank = unassigned(image_set(names, paths=[""] * n, labels=[None] * n), np.array(names, dtype="S32"))
     blank.folders[:] = max(run.confidence.later_from, len(run.facts.images))
     blank.apart[:] = apart
     wanted = assess(blank, x, run.categories, run.centres, run.confidence, run.head, reassign=True)
-    tied = np.abs(wanted.next_distance - wanted.distance) < MOST_DIFFERENT
+    c, costs = run.confidence, np.sort(costs_of(x, run.centres, run.head), axis=1)
+    # Where rounding may decide: between two categories, on whether an image fits any, and on whether it is unsure.
+    either = (np.diff(costs[:, :2]) < MOST_DIFFERENT).any(1)
+    either |= np.abs(apart - (np.inf if c.other_above is None else c.other_above)) < MOST_DIFFERENT
+    doubtful = np.abs(wanted.confidence - c.unsure_below) < MOST_DIFFERENT
     differ = np.abs(found["confidence"] - wanted.confidence)
-    wrong = (differ > MOST_DIFFERENT) | (found["category_id"] != wanted.category_id)
-    if (wrong & ~tied).any():
+    moved = found["category_id"] != wanted.category_id
+    changed = (np.array(GRAPH_STATUSES)[found["status"]] != wanted.status) & ~doubtful
+    if (((differ > MOST_DIFFERENT) | moved | changed) & ~either).any():
         raise SortalError(
-            f"The graph does not compute what predict does: confidences differ by up to {differ.max():.4f}, and "
-            f"{(found['category_id'] != wanted.category_id).sum()} of {n} categories. It was not written."
+            f"The graph does not compute what predict does: confidences differ by up to {differ.max():.4f}, and so do "
+            f"{moved.sum()} of {n} categories and {changed.sum()} of {n} statuses. It was not written."
         )

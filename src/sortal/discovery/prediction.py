@@ -37,7 +37,7 @@ from sortal.runs.building import assess, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
-from sortal.runs.reference import is_handed_over, reference_of
+from sortal.runs.reference import check_has_images, is_handed_over, reference_of
 from sortal.runs.run import DOUBTFUL_STATUSES, MODEL, REPORT, Assignments, Run, columns_of
 from sortal.runs.storage import RUN, check_features
 from sortal.system import csv_tables
@@ -279,6 +279,7 @@ def add_images(
 
 def redraw(folder: Path, *, absolute_paths: bool = False, runtime: Runtime = Runtime()) -> Path:
     """Draw the report of a run again, as people have reviewed it, and return its path."""
+    check_has_images(folder)
     with locked_run(folder) as found:
         check_features(found)
         page = draw_report(found, absolute_paths=absolute_paths, runtime=runtime)

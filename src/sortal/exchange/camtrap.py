@@ -69,15 +69,17 @@ def write(request: Request) -> LeftOut:
     for row, path in there:
         own = data[number[id(row)]]
         assert own.time is not None
-        place = utf8(own.deployment) or f"{own.latitude:.6f} {own.longitude:.6f}"
-        sightings.append(Sighting(row, f"{MEDIA_FOLDER}/{utf8(path)}", place, own.time, own))
+        sightings.append(Sighting(row, f"{MEDIA_FOLDER}/{utf8(path)}", _place(own), own.time, own))
     if not sightings:
         raise InputError("No image of the run is where it was when it was sorted, so there is nothing to export.")
+    all_data: dict[str, list[FieldData]] = {}  # also of images that are gone
+    for one in data:
+        all_data.setdefault(_place(one), []).append(one)
     deployments: dict[str, list[Sighting]] = {}
     for each in sightings:
         deployments.setdefault(each.deployment, []).append(each)
     tables = {
-        "deployments": [_deployment(name, own) for name, own in deployments.items()],
+        "deployments": [_deployment(name, own, all_data[name]) for name, own in deployments.items()],
         "media": [*map(_medium, sightings)],
         "observations": _observations(request, sightings),
     }
@@ -89,14 +91,19 @@ def write(request: Request) -> LeftOut:
     return left
 
 
-def _deployment(name: str, own: Sequence[Sighting]) -> dict[str, Any]:
-    """Describe a deployment by its images: the mean of their positions, the first and the last of their times."""
+def _place(data: FieldData) -> str:
+    """Return the name of the deployment of an image, or else its position."""
+    return utf8(data.deployment) or f"{data.latitude:.6f} {data.longitude:.6f}"
+
+
+def _deployment(name: str, own: Sequence[Sighting], data: Sequence[FieldData]) -> dict[str, Any]:
+    """Describe a deployment by its images: the first and the last of their times, the mean of all known positions."""
     times = [each.time for each in own]
     return {
         "deploymentID": name,
         "locationName": own[0].data.deployment and name,
-        "latitude": round(fmean(each.data.latitude for each in own if each.data.latitude is not None), 6),
-        "longitude": round(fmean(each.data.longitude for each in own if each.data.longitude is not None), 6),
+        "latitude": round(fmean(each.latitude for each in data if each.latitude is not None), 6),
+        "longitude": round(fmean(each.longitude for each in data if each.longitude is not None), 6),
         "deploymentStart": min(times).isoformat(),
         "deploymentEnd": max(times).isoformat(),
         "cameraModel": utf8(next((each.data.camera for each in own if each.data.camera), "")),

@@ -4,7 +4,7 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -79,6 +79,7 @@ def _columns(request: Request, rows: Sequence[tuple[ExportedRow, int, str]]) -> 
         Exported("sample_id", TEXT_TYPE, [each.deployment for each in taken]),
         Exported("acq_instrument", TEXT_TYPE, [each.camera for each in taken]),
     ]
+    names = {each.name for each in columns}
     columns = [each for each in columns if any(cell not in (None, "") for cell in each.cells)]
     said = [row.category if has else "" for row, has in zip(images, sorted_, strict=True)]
     states = [_state(row) if has else "" for row, has in zip(images, sorted_, strict=True)]
@@ -92,7 +93,7 @@ def _columns(request: Request, rows: Sequence[tuple[ExportedRow, int, str]]) -> 
         Exported("object_sortal_reviewed", TEXT_TYPE, [row.reviewed for row in images]),
         Exported("object_sortal_source", TEXT_TYPE, [row.file_name for row in images]),
         Exported("object_sortal_content", TEXT_TYPE, [row.content for row in images]),
-        *_own(request, images, used),
+        *_own(request, images, used, names),
     ]
 
 
@@ -100,10 +101,12 @@ def _state(row: ExportedRow) -> str:
     return "validated" if row.label or row.reviewed in SEEN_WORDS else "predicted"
 
 
-def _own(request: Request, images: Sequence[ExportedRow], used: Sequence[str]) -> list[Exported]:
-    """Return the columns of the user's table, and the places of images, as fields of objects."""
+def _own(
+    request: Request, images: Sequence[ExportedRow], used: Sequence[str], names: Collection[str]
+) -> list[Exported]:
+    """Return the columns of the user's table, and the places of images, as fields of objects with none of the names."""
     own = {name: [row.own[name] for row in images] for name in (images[0].own if images else ()) if name not in used}
-    found, taken, texts, left = list[Exported](), set[str](), 0, list[str]()
+    found, taken, texts, left = list[Exported](), {*names}, 0, list[str]()
     for name, cells in [*((place, [getattr(row, place) for row in images]) for place in request.places), *own.items()]:
         numbers = any(isinstance(cell, Decimal) for cell in cells)
         if not numbers and (texts := texts + 1) > MOST_OWN_TEXTS:

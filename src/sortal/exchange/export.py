@@ -10,6 +10,7 @@ from sortal.errors import InputError
 from sortal.exchange import camtrap, coco, ecotaxa, image_formats, labelstudio, output, table
 from sortal.exchange.format import ExportFormat, How, Request, originals_of, rows_of
 from sortal.reviews.loading import load_run
+from sortal.runs.reference import check_has_images
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import special
@@ -56,6 +57,8 @@ def export(
     if how not in get_args(How):
         raise InputError(f"how must be one of {', '.join(get_args(How))}, got {how!r}.")
     run = run if isinstance(run, Run) else load_run(run)
+    if format in EXPORT_FORMATS:  # of images
+        check_has_images(run.folder)
     chosen = formats[format]
     if out is None:
         kind = "" if chosen.extension == f".{format}" else f"-{format}"

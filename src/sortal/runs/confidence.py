@@ -163,7 +163,7 @@ def calibrate(
     count = len(sizes) if len(centres) > 1 else 0
     temperature = 1.0 if head is not None else max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
     if count:
-        temperature = _most_probable(_costs(x[held_out], centres, head), truth[held_out], 1 / sizes[of], temperature)
+        temperature = _most_probable(costs_of(x[held_out], centres, head), truth[held_out], 1 / sizes[of], temperature)
     stability = exponent = None
     if agreement is not None or overlap is not None:
         probability = place(x, centres, temperature, row=row, head=head).probability
@@ -200,7 +200,7 @@ def place(
     step = max(1, NUMBERS_AT_ONCE // (k + x.shape[1]))
     for start in range(0, n, step):
         part = slice(start, start + step)
-        costs = _costs(x[part], centres, head)
+        costs = costs_of(x[part], centres, head)
         squared = costs if head is None else _squared(x[part], centres)
         at = np.arange(len(costs))
         if row is None:
@@ -215,7 +215,7 @@ def place(
     return Placement(row=own, distance=distance, next_row=other, next_distance=following, probability=chance)
 
 
-def _costs(x: Features, centres: Features, head: Matrix | None) -> Floats:
+def costs_of(x: Features, centres: Features, head: Matrix | None) -> Floats:
     """Return the cost (n, k) of each category: squared distances, or how far its score is below the best."""
     if head is None:
         return _squared(x, centres)

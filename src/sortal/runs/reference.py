@@ -1,5 +1,7 @@
 """The features that new images are compared with: those of a run's images, or of a model handed over without them."""
 
+from pathlib import Path
+
 import numpy as np
 
 from sortal.errors import InputError
@@ -14,6 +16,15 @@ REFERENCE = "reference.npy"  # of a run that was handed over without its images
 def is_handed_over(run: Run) -> bool:
     """Tell whether a run is a model that was exported without the images it was made of."""
     return (run.folder / REFERENCE).exists()
+
+
+def check_has_images(folder: Path) -> None:
+    """Raise InputError if the folder of a run is a model that was exported without images."""
+    if (folder / REFERENCE).exists():
+        raise InputError(
+            f"The model in {str(folder)!r} holds no images, as it was exported without them: it can only sort new "
+            "ones, with predict. Use the run that it was made of."
+        )
 
 
 def reference_of(run: Run) -> Features:

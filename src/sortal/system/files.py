@@ -28,7 +28,7 @@ from sortal.system.text import byte_sizes
 
 COMMIT_FILE = "commit.json"  # the file that commits what is in the staging folder, NEXT
 LOCK_FILE = ".lock"
-LOCK_EVERY = 1.0  # seconds between attempts to get a lock
+LOCK_EVERY = 1.0  # seconds for which a lock is tried
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)  # from file systems that have none
 
 
@@ -175,7 +175,7 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
             with open_folder(own_folder(folder), create=True) as here:
                 here.check(LOCK_FILE)
                 before = here.identity()
-            lock.acquire(timeout=LOCK_EVERY if waiting else 0)
+            lock.acquire(timeout=LOCK_EVERY)  # also if no one waits: a look at the lock (`is_locked`) is over soon
             if identity_of(folder) != before:
                 lock.release()  # the locked folder has just been moved away
         except Timeout:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal.discovery.grouping import clusters
-from sortal.discovery.grouping.clusters import match_known, smooth
+from sortal.discovery.grouping.clusters import match_known, separations_of, smooth
 from sortal.images.image_set import image_set
 from sortal.system.distributed import alone
 
@@ -81,3 +81,19 @@ def test_smoothing_averages_with_the_nearest_neighbours(neighbours: int) -> None
             np.testing.assert_allclose(smooth(x, neighbours, alone("cpu")), slow, atol=1e-5)
     assert smooth(x, 0, alone("cpu")) is x
     assert smooth(x[:1], 8, alone("cpu")).shape == (1, 4)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_separations_computed_at_once_are_those_computed_one_by_one(labelled: bool) -> None:
+    """Several are computed at once on a GPU."""
+    random = np.random.default_rng(0)
+    x: Any = random.normal(size=(60, 4))
+    labels = np.where(np.arange(60) < 12, np.arange(60) % 2, -1) if labelled else None
+    centres: list[Any] = [random.normal(size=(k, 4)) for k in (2, 5, 3, 7)]
+    found = []
+    for room in (1, 3, 9):
+        with patch.object(clusters, "ks_at_once", lambda *_, room=room: room):
+            found.append(separations_of(x, labels, centres, alone("cpu")))
+    assert len({*found[0]}) == len(centres)
+    for together in found[1:]:
+        assert together == pytest.approx(found[0], abs=1e-12)  # in double precision

@@ -23,6 +23,8 @@ from sortal.learning.methods import mgce
 from sortal.learning.methods.method import Problem
 from sortal.learning.methods.mgce import Mgce, cluster, detected, graph, neighbours_of
 
+pytest.importorskip("sknetwork")
+
 D, WIDTH, IMAGES, COUNT = 3, 5, 9, 3  # of projections and features in synthetic outputs; images and communities
 SMALL = Communities(hidden=16, bottleneck=D)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sortal import metrics
 from sortal.clustering.estimate_k import separation
-from sortal.clustering.lloyd import padded, restarts_at_once
+from sortal.clustering.lloyd import ks_at_once, padded
 from sortal.clustering.points import Points, full_precision
 from sortal.discovery import results
 from sortal.discovery.grouping import shared_kmeans
@@ -114,7 +114,7 @@ def separations_of(
     points, found = Points(part, free, processes=processes), list[float]()
     with full_precision(device):
         relative = [(torch.from_numpy(each).to(device) - points.mean.to(part.dtype))[None] for each in centres]
-        room = restarts_at_once(points, max(map(len, centres))) if device.type == "cuda" else 1
+        room = ks_at_once(points, max(map(len, centres)))
         for start in range(0, len(relative), room):
             some, absent = padded(relative[start : start + room])
             found += separation(points, some, labelled, absent if room > 1 else None)

@@ -49,19 +49,22 @@ class Collection(NamedTuple):
 
 
 @torch.no_grad()
-def apartness(x: Features, processes: Processes, *, reference: Features | None = None) -> Floats:
+def apartness(x: Features, processes: Processes, *, reference: Features | Collection | None = None) -> Floats:
     """Return how far apart (n,) images are from similar ones; 0 is usual, 1 a usual deviation more.
 
     The features (n, d), of length 1, are compared with each other, or with those of a `reference` collection (m, d), in
     which a copy of an image does not count. All processes compute the former together, and each the latter alone.
     """
-    known = _tensor(x if reference is None else reference, processes)
-    if len(known) < FEWEST_IMAGES:
-        return np.zeros(len(x))
-    collection, gaps = collected(known, processes if reference is None else None)
+    if isinstance(reference, Collection):
+        collection = reference
+    else:
+        known = _tensor(x if reference is None else reference, processes)
+        if len(known) < FEWEST_IMAGES:
+            return np.zeros(len(x))
+        collection, gaps = collected(known, processes if reference is None else None)
     if reference is not None:
-        parts = _tensor(x, processes).split(max(MOST_SIMILARITIES // len(known), 1))
-        gaps = torch.cat([known.new_zeros(2, 0), *map(collection.gaps_of, parts)], dim=1)
+        parts = _tensor(x, processes).split(max(MOST_SIMILARITIES // len(collection.rows), 1))
+        gaps = torch.cat([collection.rows.new_zeros(2, 0), *map(collection.gaps_of, parts)], dim=1)
     apart: Floats = collection.compared(gaps).cpu().numpy().astype(np.float64)
     return apart.round(6)
 

@@ -24,6 +24,7 @@ from sortal.reviews.loading import locked_run
 from sortal.reviews.people import check_people
 from sortal.reviews.session import Session
 from sortal.runs.projection import Placer
+from sortal.runs.reference import check_has_images
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.progress import Runtime, shown
 from sortal.system.terminal import on_enter
@@ -111,6 +112,7 @@ def open_review(
     """Lock a run, load it with its decisions and pixels, and return a server that is not running yet."""
     names = check_people(people)
     pem, key = (None if each is None else Path(each) for each in (certificate, certificate_key))
+    check_has_images(Path(folder))
     with ExitStack() as held:
         run = held.enter_context(locked_run(folder, raw=True))
         session = open_session(run, words=words, text_model=text_model, people=names, runtime=runtime)

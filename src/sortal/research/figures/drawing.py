@@ -15,6 +15,7 @@ from sortal.research.figures import style
 from sortal.research.figures.accuracy import k_curve, legacy_inflation, risk_coverage
 from sortal.research.figures.attention_maps import attention, find_rows
 from sortal.research.figures.scatter import tsne
+from sortal.runs.reference import check_has_images
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
 from sortal.system.files import write_atomically, writing
@@ -60,6 +61,7 @@ def draw(
     chosen = _chosen("which", FIGURES if which is None else which, FIGURES)
     kinds = _chosen("formats", formats, FIGURE_FORMATS)
     choose_device(runtime.device, None)
+    check_has_images(run.folder)
     if images is not None:
         find_rows(run, images)  # raises on unknown names
     place = own_folder(run.folder) / FIGURES_FOLDER if out is None else Path(out)
