@@ -122,3 +122,9 @@ def test_a_graph_that_computes_something_else_is_not_written(tmp_path: Path, mon
     with pytest.raises(InputError, match=r"needs onnx: pip install \"sortal\[onnx\]\""):
         export(run, "onnx", tmp_path / "model.onnx", runtime=CPU)
     assert not (tmp_path / "model.onnx").exists()
+
+
+def test_a_graph_does_not_say_where_its_network_was() -> None:
+    run = sample_run()
+    facts = replace(run.facts, backbone=replace(run.facts.backbone, name="/home/me/net.py:Mine"))
+    assert onnx_graph.described(replace(run, facts=facts))["backbone"]["name"] == "net.py:Mine"
