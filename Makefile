@@ -8,7 +8,8 @@ PYTEST ?=
 TRIALS ?= 200
 SEED ?= 0
 ONLY ?=
-# Address of the repository and tag of the version, for `make release`.
+# Address of the repository and tag of the version, for `make release`; recipes get them by the environment, not as text
+# of the shell.
 REPOSITORY ?=
 TAG ?=
 
@@ -70,7 +71,7 @@ docs: $(DEVELOPMENT)
 # Everything that is checked before a version is published (REPOSITORY=ADDRESS TAG=v1.2.3).
 release: test docs audit
 	$(PIP) install --quiet uv
-	$(BIN)/python supply/release.py --repository "$(REPOSITORY)" --tag "$(TAG)"
+	$(BIN)/python supply/release.py --repository "$$REPOSITORY" --tag "$$TAG"
 
 lowest: $(DEVELOPMENT)
 	$(PIP) install --quiet uv

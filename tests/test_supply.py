@@ -1,6 +1,8 @@
 """The bill of materials and the audit of dependencies."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -108,3 +110,14 @@ def test_pip_lists_versions_in_the_form_that_is_read(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     assert cpu_build.cpu_builds(cpu_build.listed("torch")) == {(2, 7, 0)}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_the_tag_of_a_release_is_no_text_of_the_shell() -> None:
+    """A tag may contain quotes, and what make or a shell would run."""
+    tag = 'v1";echo$(shell echo made);"'
+    command, environment = ["make", "--dry-run", "release"], {**os.environ, "TAG": tag}
+    made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert "supply/release.py --repository" in made.stdout
+    assert "echomade" not in made.stdout
+    assert "v1" not in made.stdout.partition("supply/release.py --repository")[2]

@@ -177,3 +177,9 @@ def test_streams_that_are_closed_stay_so(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def test_a_graph_does_not_say_where_its_network_was() -> None:
+    run = sample_run()
+    facts = replace(run.facts, backbone=replace(run.facts.backbone, name="/home/me/net.py:Mine"))
+    assert onnx_graph.described(replace(run, facts=facts))["backbone"]["name"] == "net.py:Mine"

@@ -14,7 +14,7 @@ from support.sample_run import sample_run
 
 from sortal.discovery.exporting import export
 from sortal.errors import InputError
-from sortal.exchange.hub_folder import _cell, preprocessing, timm_config
+from sortal.exchange.hub_folder import _cell, handed_over, preprocessing, timm_config
 from sortal.learning.backbones.registry import load_backbone
 from sortal.runs.facts import Spec
 from sortal.runs.run import MODEL
@@ -75,6 +75,35 @@ def test_a_backbone_that_is_code_or_missing_is_refused(tmp_path: Path) -> None:
         export(run, "hub", tmp_path / "out")
     with pytest.raises(InputError, match=r"has no model\.json, so there is no model to export"):
         export(sample_run(), "hub", tmp_path / "out")
+
+
+def test_only_the_network_that_the_run_describes_is_copied(copied_run: SortedRun, tmp_path: Path) -> None:
+    """A stranger's run may have a link to a private file in the place of its weights, or another description."""
+    weights, described = (copied_run.out / f"{MODEL}{ending}" for ending in (".safetensors", ".json"))
+    content, about = weights.read_bytes(), json.loads(described.read_text())
+    secret = tmp_path / "secret"
+    secret.write_bytes(content)
+    weights.unlink()
+    weights.symlink_to(secret)
+    with pytest.raises(InputError, match="is a link to"):
+        export(copied_run.out, "hub", tmp_path / "linked")
+    weights.unlink()
+    weights.write_bytes(content + b" ")
+    with pytest.raises(InputError, match="does not match the digest"):
+        export(copied_run.out, "hub", tmp_path / "other")
+    weights.write_bytes(content)
+    described.write_text(json.dumps({key: value for key, value in about.items() if key != "name"}))
+    with pytest.raises(InputError, match=r"model\.json has no 'name'"):
+        export(copied_run.out, "hub", tmp_path / "nameless")
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("run", "secret")] == []
+
+
+def test_places_in_settings_are_shortened() -> None:
+    facts, place = sample_run().facts, "/home/me/net.pth"
+    settings = replace(facts.settings, set=("training.epochs=3", f"weights={place}"), weights=place)
+    shared = handed_over(replace(sample_run(), facts=replace(facts, settings=settings, weights=f"of {place}")))
+    assert shared.facts.settings.set == ("training.epochs=3", "weights=net.pth")
+    assert (shared.facts.settings.weights, shared.facts.weights) == ("net.pth", "of net.pth")
 
 
 def test_names_are_text_in_markdown() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from support.decisions import RUN, some, states
 
+from sortal.errors import InputError
 from sortal.reviews.actions import (
     Action,
     Bin,
@@ -90,6 +91,39 @@ def test_names_and_merges_are_asked_about_until_someone_settles_them() -> None:
     decided(review, "cleo", Undo())
     assert not decided(review, "cleo", Merge(categories=(0, 5)), settles=True)
     assert (disputed(review), 5 in review.categories) == ([], False)
+
+
+def test_nobody_settles_a_dispute_of_their_own_though_others_disputed_later() -> None:
+    (image,) = some(RUN, 4, 1)
+    review = Review(RUN)
+    decided(review, "ada", Move(images=(image,), category=0))
+    decided(review, "ada", Rename(category=4, name="fern"))
+    bin_it, moss = Bin(images=(image,)), Rename(category=4, name="moss")
+    for who in ("bob", "cleo"):
+        assert decided(review, who, bin_it)
+        assert decided(review, who, moss)
+    for action in (bin_it, moss):
+        assert [may_settle(review, action, who, alone=False) for who in ("bob", "cleo", "dan")] == [False, False, True]
+
+
+def test_what_is_impossible_is_no_dispute() -> None:
+    (image,) = some(RUN, 4, 1)
+    review = Review(RUN)
+    decided(review, "ada", Move(images=(image,), category=0))
+    decided(review, "ada", Rename(category=4, name="fern"))
+    decided(review, "ada", Keep(categories=(5, 0)))
+    impossible: list[Action] = [
+        Move(images=(image,), category=99),
+        *(Create(images=(image,), category=6, name=name) for name in ("", "x" * 201)),
+        *(Rename(category=4, name=name) for name in ("", "x" * 201, "a\nb")),
+        Merge(categories=(5, 0, 99)),
+    ]
+    for action in impossible:
+        with pytest.raises(InputError):
+            signed(review, action, "bob")
+    with pytest.raises(InputError, match="A name must have 1 to 200"):
+        review.follow(replace(decide(Rename(category=4, name="x" * 10**6), "bob"), disputed="Ada named it."))
+    assert len(review.words) == 3
 
 
 def test_keeping_the_name_of_a_known_category_adds_no_former_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -53,4 +54,14 @@ def test_numbers_that_are_not_finite_are_refused_where_they_must_be(tmp_path: Pa
     path = put(tmp_path / "x.npy", np.array([[1, np.nan]], dtype=np.float32))
     assert np.isnan(arrays.read_array(path)).any()
     with pytest.raises(ValueError, match=r"x\.npy must be finite"):
+        arrays.read_finite(path)
+
+
+def test_a_file_that_claims_more_than_was_written_to_it_is_not_read_into_memory(tmp_path: Path) -> None:
+    path, size = tmp_path / "x.npy", 2**30
+    header = arrays.npy_parts(np.zeros((1, 2**10), np.float32))[0].replace(b"(1, 1024), }     ", b"(262144, 1024), }")
+    path.write_bytes(header)
+    os.truncate(path, len(header) + size)
+    assert arrays.read_array(path).nbytes == size
+    with pytest.raises(ValueError, match="nothing has been written to some of them"):
         arrays.read_finite(path)

@@ -35,3 +35,15 @@ def test_a_model_without_images_brings_their_features(tmp_path: Path) -> None:
         (tmp_path / REFERENCE).write_bytes(damaged)
         with pytest.raises(InputError, match=r"is damaged: reference\.npy"):
             reference_of(run)
+
+
+def test_a_link_and_numbers_beyond_single_precision_are_refused(tmp_path: Path) -> None:
+    run = replace(sample_run(), folder=tmp_path)
+    (tmp_path / REFERENCE).write_bytes(b"".join(npy_parts(np.full((3, run.centres.shape[1]), 1e300))))
+    with pytest.raises(InputError, match="too large"):
+        reference_of(run)
+    (tmp_path / REFERENCE).unlink()
+    (tmp_path / REFERENCE).symlink_to(tmp_path / "missing")
+    assert is_handed_over(run)
+    with pytest.raises(InputError, match="is a link to"):
+        reference_of(run)

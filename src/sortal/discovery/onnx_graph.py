@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -20,6 +19,7 @@ from sortal import __version__
 from sortal.discovery.grouping.outliers import FEWEST_IMAGES, Collection, apartness, collected
 from sortal.errors import InputError, SortalError
 from sortal.exchange.format import LeftOut, Request
+from sortal.exchange.naming import last_part
 from sortal.images.exported import utf8
 from sortal.images.image_set import image_set
 from sortal.images.store.packing import Settings, pack, select_readable
@@ -133,7 +133,7 @@ def described(run: Run) -> dict[str, Any]:
         "categories": [{"id": each.id, "name": utf8(each.name), "kind": each.kind} for each in run.categories],
         "statuses": GRAPH_STATUSES,
         "preprocessing": None if run.facts.features is not None else prepared,
-        "backbone": {key: value for key, value in asdict(spec).items() if key in ("name", "width")},
+        "backbone": {"name": last_part(spec.name), "width": spec.width},
     }
 
 

@@ -1,8 +1,9 @@
 """A folder for the Hugging Face hub: the model that sorted a run, without its images, and a card."""
 
+import hashlib
 import json
-import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from sortal.runs.run import MODEL, Run
 from sortal.runs.storage import write_run
 from sortal.system import cache
 from sortal.system.files import write_atomically
-from sortal.system.regular_files import read_json
+from sortal.system.json_records import read_record
+from sortal.system.open_folder import own_folder
+from sortal.system.regular_files import read_json, read_regular
 
 RESAMPLE_NUMBERS = {"bilinear": 2, "bicubic": 3}  # of Pillow
 HUB_README = """---
@@ -40,7 +43,7 @@ unsure, or other (fits no category).
 ```python
 import sortal
 
-model = sortal.load("path/of/this/folder")  # huggingface_hub.snapshot_download(...) returns one
+model = sortal.load("path/of/this/folder")  # huggingface_hub.snapshot_download(..., local_dir="path/of/this/folder")
 model.predict("new_photos").to_pandas()
 ```
 
@@ -62,6 +65,7 @@ the model was made of, by which it knows what is unusual. No image is in this fo
 def write(request: Request) -> LeftOut:
     """Write the run without its images, its network, how images are prepared, and the card."""
     run, out = request.run, request.out
+    own_folder(run.folder)  # in which links are not followed
     if is_reference(run.facts.backbone.name):
         raise InputError(
             f"The backbone of this run, {last_part(run.facts.backbone.name)}, is code of your own, which no model on "
@@ -73,15 +77,28 @@ def write(request: Request) -> LeftOut:
     reference = reference_of(run)
     write_run(handed_over(replace(run, folder=out)), {})
     write_atomically(out / REFERENCE, b"".join(arrays.npy_parts(np.asarray(reference, dtype=np.float32))))
-    shutil.copyfile(run.folder / f"{MODEL}.safetensors", out / f"{MODEL}.safetensors")
-    about = read_json(run.folder / f"{MODEL}.json")
-    write_json(out / f"{MODEL}.json", {**about, "name": last_part(about["name"])})
+    _write_network(run.folder, out)
     write_json(out / "config.json", timm_config(run.facts.backbone))
     if run.facts.features is None:
         write_json(out / "preprocessor_config.json", preprocessing(run.facts.backbone))
     write_atomically(out / "README.md", utf8(_readme(run, card_of(run))).encode())
     request.runtime.progress("Exporting", len(request.rows), len(request.rows))
     return LeftOut()
+
+
+def _write_network(folder: Path, out: Path) -> None:
+    """Copy the network of a run: the one that its description is of, and no file elsewhere that a link leads to."""
+    described, weights = f"{MODEL}.json", f"{MODEL}.safetensors"
+    try:
+        about, content = read_json(folder / described), read_regular(folder / weights)
+        name, digest = (read_record(str, about[key], key) for key in ("name", "sha256"))
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError(f"{weights} does not match the digest in {described}")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        problem = f"{described} has no {error}" if isinstance(error, KeyError) else error
+        raise InputError(f"The model of the run in {str(folder)!r} is damaged: {problem}.") from error
+    write_atomically(out / weights, content)
+    write_json(out / described, {**about, "name": last_part(name)})
 
 
 def handed_over(run: Run) -> Run:
@@ -112,14 +129,21 @@ def _shared(facts: RunFacts, features: str) -> RunFacts:
             weights=weights and last_part(weights),
             backbone=last_part(facts.settings.backbone),
             method=last_part(facts.settings.method),
+            set=tuple(map(_shared_setting, facts.settings.set)),
         ),
         backbone=replace(facts.backbone, name=last_part(facts.backbone.name)),
         command=shared_command(facts.command),
-        weights=last_part(facts.weights),
+        weights=last_part(shared_text(facts.weights, facts, weights or "")),
         updates=tuple(replace(each, folder=last_part(each.folder), features=None) for each in facts.updates),
         notes=tuple(shared_text(each, facts) for each in facts.notes),
         hashes=replace(facts.hashes, features=features),
     )
+
+
+def _shared_setting(text: str) -> str:
+    """Return a setting, name=value, with the last part of a path."""
+    name, equals, value = text.partition("=")
+    return f"{name}{equals}{last_part(value)}"
 
 
 def preprocessing(spec: Spec) -> dict[str, Any]:

@@ -29,13 +29,17 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT, PREVIOUS_CHECKPOINT = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 DAMAGED_CHECKPOINT = "checkpoint.damaged.safetensors"
+NOT_IN_KEY = ("chunks", "compile", "precision")  # settings that change nothing but rounding
+# Settings that runs of 1.0 may not have in their keys, with their defaults, which are left out: they train as before.
+ADDED_SETTINGS = {"windows": False}
 
 
 def run_key(
     method: Method, images: ImageSet, store: PixelStore, config: Training, moments: Moments | None = None
 ) -> dict[str, str]:
     """Return everything that determines the result of a run, as text and digests: equal keys mean the same run."""
-    settings = {name: value for name, value in asdict(config).items() if name not in ("chunks", "compile", "precision")}
+    every = {name: value for name, value in asdict(config).items() if name not in NOT_IN_KEY}
+    settings = dict(item for item in every.items() if item not in ADDED_SETTINGS.items())
     trained = [name for name, value in method.named_parameters() if value.requires_grad]
     order = content_order(images, store)
     data = hashlib.sha256(store.made.encode())
@@ -57,7 +61,9 @@ def run_key(
 def changed_parts(before: dict[str, str], now: dict[str, str]) -> list[str]:
     """List the parts of two keys that differ, with the old and new values of changed settings."""
     parts = [name for name, value in now.items() if before.get(name) != value]
-    old, new = ({**each, **each["method"]} for each in (json.loads(key["settings"]) for key in (before, now)))
+    old, new = (
+        {**ADDED_SETTINGS, **each, **each["method"]} for each in (json.loads(key["settings"]) for key in (before, now))
+    )
     names = [name for name in new if old.get(name) != new[name] and name not in ("method", "trained")]
     changed = ", ".join(f"{name} was {old.get(name)!r}, is {new[name]!r}" for name in names)
     return [f"{part} ({changed})" if part == "settings" and changed else part for part in parts]

@@ -3,8 +3,8 @@
 from collections.abc import Hashable
 
 from sortal.reviews.actions import Action, Bin, Create, Keep, Merge, Move, Rename, Split
-from sortal.reviews.history import Decision, Review
-from sortal.reviews.people import namings, partings
+from sortal.reviews.history import Decision, Review, Step
+from sortal.reviews.people import last_namings, partings
 from sortal.reviews.questions import ANSWER, BESIDE, LOOK, OFFERED, TEACHES, Guide, Question, QuestionKind
 from sortal.runs.run import KNOWN, NOWHERE
 
@@ -19,19 +19,20 @@ def questions_of(review: Review, guide: Guide) -> list[Question]:
 def may_settle(review: Review, action: Action, by: str, *, alone: bool) -> bool:
     """Tell whether an action answers what is disputed; not one's own dispute, as long as others can."""
     if (about := _subject(action)) is not None:
-        found = [line for line, _ in _of_categories(review) if _subject(line.action) == about]
+        found = [line for line, _ in _of_categories(review).get(about, ())]
     else:
         disputes, contents = review.disputes(), getattr(action, "images", ())
-        found = [disputes[each] for each in contents if each in disputes]
-        if len(found) < len(contents):
+        if not disputes.keys() >= {*contents}:
             return False
+        found = [line for each in contents for line in disputes[each]]
     return all(alone or line.by != by for line in found) and bool(found)
 
 
 def _about_categories(review: Review, guide: Guide) -> list[Question]:
     """Ask about names, and about categories that one person merges and another keeps apart."""
     found, worth = list[Question](), (1 + TEACHES) / (2 * BESIDE * LOOK + ANSWER)
-    for line, who in _of_categories(review)[:OFFERED]:
+    for lines in [*_of_categories(review).values()][:OFFERED]:
+        line, who = lines[-1]
         action = line.action
         assert isinstance(action, Rename | Merge)
         ids = (action.category,) if isinstance(action, Rename) else action.categories
@@ -44,21 +45,24 @@ def _about_categories(review: Review, guide: Guide) -> list[Question]:
     return found
 
 
-def _of_categories(review: Review) -> list[tuple[Decision, str]]:
-    """Return the last disputed line about each name or pair that nobody has settled, and who decided what stands."""
-    found, taken = dict[Hashable, tuple[Decision, str]](), {each.name for each in review.categories.values()}
+def _of_categories(review: Review) -> dict[Hashable, list[tuple[Decision, str]]]:
+    """Return the disputed lines about each name or pair that nobody has settled, and who decided what stands."""
+    found, taken = dict[Hashable, list[tuple[Decision, str]]](), {each.name for each in review.categories.values()}
+    named, parted = last_namings(review), dict[Hashable, Step | None]()
     for number, line in review.disputed:
+        about = _subject(line.action)
         match line.action:
             case Rename(category=category, name=name) if category in review.categories and name not in taken:
-                against = namings(review, category)
+                last = named.get(category)
             case Merge(categories=ids) if {*ids} <= {*review.categories} and review.kept_apart(ids):
-                against = [*partings(review, ids)]
+                if about not in parted:
+                    parted[about] = next(partings(review, ids), None)
+                last = parted[about]
             case _:
                 continue
-        last = max(against, key=lambda step: step.number, default=None)
         if last is None or last.number < number:
-            found[_subject(line.action)] = line, "" if last is None else review.makers[last.number]
-    return [*found.values()]
+            found.setdefault(about, []).append((line, "" if last is None else review.makers[last.number]))
+    return found
 
 
 def _subject(action: Action) -> Hashable:
@@ -76,7 +80,8 @@ def _about_images(review: Review, guide: Guide) -> list[Question]:
     """Ask about each image, beside the category that it is in and the one that is wanted."""
     found, last = list[Question](), review.decided_at()
     worth = (1 + TEACHES) / ((1 + 2 * BESIDE) * LOOK + ANSWER)
-    for content, line in [*review.disputes().items()][:OFFERED]:
+    for content, lines in [*review.disputes().items()][:OFFERED]:
+        line = lines[-1]
         rows = guide.there(review.rows_of([content]))
         own, wanted = {*review.category[rows].tolist()}, _wanted(review, line.action)
         if len(own) != 1 or own == {wanted}:  # copies are in several, or they agree by now

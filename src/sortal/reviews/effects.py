@@ -345,10 +345,15 @@ def _category(state: State, number: int) -> ReviewedCategory:
     return state.categories[number]
 
 
-def _check_name(state: State, name: str, own: int) -> None:
+def check_name(name: str) -> None:
+    """Raise InputError for what cannot be the name of any category."""
     if not name.strip() or len(name) > LONGEST_CATEGORY_NAME or not name.isprintable():
         shown = f"{name[:40]!r}{'…' if len(name) > 40 else ''}"
         raise InputError(f"A name must have 1 to {LONGEST_CATEGORY_NAME} printable characters, got {shown}.")
+
+
+def _check_name(state: State, name: str, own: int) -> None:
+    check_name(name)
     if any(each.name == name for each in state.categories.values() if each.id != own):
         raise InputError(f"A name must not be that of another category, got {name!r}. Merge them instead.")
 

@@ -10,7 +10,7 @@ import numpy as np
 from sortal.errors import InputError
 from sortal.reviews import actions
 from sortal.reviews.actions import LONGEST_CATEGORY_NAME, Action, Change, Redo, Undo, Withdraw
-from sortal.reviews.effects import outcome_of
+from sortal.reviews.effects import check_name, outcome_of
 from sortal.reviews.state import Outcome, ReviewedCategory, State
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.run import Run
@@ -60,8 +60,10 @@ class Review(State):
     disputed: list[tuple[int, Decision]] = field(default_factory=list)  # decisions that changed nothing, by number
 
     def follow(self, line: Decision) -> None:
-        """Take a decision; one that is disputed changes nothing."""
+        """Take a decision; one that is disputed changes nothing, and may be about what is not in this run."""
         if line.disputed:
+            if isinstance(line.action, actions.Rename | actions.Create | actions.Split):
+                check_name(line.action.name)
             text = lower(describe(line.action, self.categories))
             self.disputed.append((len(self.words), line))
             self.words.append(f"Disputed: {text}. {shorten(line.disputed, LONGEST_DISPUTE)}")
@@ -120,16 +122,16 @@ class Review(State):
                 last[step.former.rows] = step.number
         return last
 
-    def disputes(self) -> dict[str, Decision]:
-        """Return the last decision about each content that contradicts one that stands, if nobody has settled that."""
-        last, found = self.decided_at(), dict[str, Decision]()
+    def disputes(self) -> dict[str, list[Decision]]:
+        """Return the decisions about each content that contradict one that stands, if nobody has settled that."""
+        last, found = self.decided_at(), dict[str, list[Decision]]()
         for number, line in self.disputed:
             if isinstance(line.action, actions.Refit):  # which no person has decided image by image
                 continue
             for content in getattr(line.action, "images", ()):
                 rows = np.array(self._rows.get(content, []), dtype=np.int64)
                 if len(rows) and (last[rows] >= 0).any() and (last[rows] < number).all():
-                    found[content] = line
+                    found.setdefault(content, []).append(line)
         return found
 
     def copy(self) -> "Review":

@@ -29,10 +29,12 @@ from sortal.reviews.actions import (
     Undo,
     Withdraw,
 )
+from sortal.reviews.effects import outcome_of
 from sortal.reviews.history import Decision, Review, Step, origin_of
 from sortal.reviews.journal import decide
 from sortal.reviews.state import NO_ROWS
 from sortal.runs.categories import is_generated
+from sortal.runs.run import KNOWN
 
 Wish: TypeAlias = Move | Create | Split | Bin | PutBack | Reject
 
@@ -104,12 +106,14 @@ def signed(review: Review, action: Action, by: str, *, settles: bool = False) ->
     if isinstance(action, Undo | Redo):
         _check_own(review, action, by)
     if not settles and (reason := _objection(review, action, by)):
+        _check_possible(review, action)
         return [replace(decide(action, by), disputed=reason)]
     wishes = [] if settles else _wishes(action)
     contrary = [(wish, others) for wish in wishes if (others := _against(review, wish, by))]
     if not contrary:
         return [decide(action, by)]
     assert isinstance(action, Wish | Grow)
+    _check_possible(review, action)
     free = _without(action, {content for _, others in contrary for content in others})
     lines = [] if free is None else [decide(free, by)]
     for wish, others in contrary:
@@ -120,6 +124,17 @@ def signed(review: Review, action: Action, by: str, *, settles: bool = False) ->
         line = replace(decide(kept, by), disputed=f"{who} decided otherwise, so it becomes a question.")
         lines.append(replace(line, key=f"{lines[0].key}.{len(lines)}") if lines else line)
     return lines
+
+
+def _check_possible(review: Review, action: Action) -> None:
+    """Raise InputError for an action that is impossible, whatever others have decided: it is no dispute."""
+    if isinstance(action, Merge):  # which the question offers with a known category first
+        known = [
+            each for each in action.categories if each in review.categories and review.categories[each].kind == KNOWN
+        ]
+        action = Merge(categories=(*known, *(each for each in action.categories if each not in known)))
+    if not isinstance(action, Undo | Redo | Withdraw):
+        outcome_of(review, action)
 
 
 def independent(review: Review, version: int, action: Action) -> bool:
@@ -160,8 +175,8 @@ def _objection(review: Review, action: Action, by: str) -> str:
     """Say which name, or which pair to be kept apart, an action contradicts that another person decided on."""
     match action:
         case Rename(category=category, name=name) if category in review.categories:
-            now, steps = review.categories[category].name, namings(review, category)
-            namer = review.makers[steps[-1].number] if steps else ""
+            now, step = review.categories[category].name, last_namings(review).get(category)
+            namer = "" if step is None else review.makers[step.number]
             agrees = now == name or is_generated(now) or namer in ("", by)
             return "" if agrees else f"{namer} named it {now!r}."
         case Merge(categories=ids) if review.kept_apart(ids):
@@ -172,14 +187,13 @@ def _objection(review: Review, action: Action, by: str) -> str:
             return ""
 
 
-def namings(review: Review, category: int) -> list[Step]:
-    """Return the steps that named a category, the last one at the end."""
-    naming = (Rename, Create, Split)
-    return [step for step in review.done if isinstance(step.change, naming) and step.change.category == category]
+def last_namings(review: Review) -> dict[int, Step]:
+    """Return the last step that named each category that people have named."""
+    return {step.change.category: step for step in review.done if isinstance(step.change, Rename | Create | Split)}
 
 
 def partings(review: Review, ids: Collection[int]) -> Iterator[Step]:
-    """Yield the steps that say that some of these categories, or of those merged into them, are different."""
+    """Yield the steps that say that some of these categories, or of those merged into them, differ, the last first."""
     every = {*ids}
     for step in reversed(review.done):
         match step.change:

@@ -1,6 +1,7 @@
 """Arrays of a run as .npy files. Added rows of features get a file of their own, so the others are not rewritten."""
 
 import io
+import os
 from itertools import count, takewhile
 from pathlib import Path
 from threading import Lock
@@ -8,7 +9,7 @@ from threading import Lock
 import numpy as np
 
 from sortal.runs.confidence import Features
-from sortal.system.regular_files import open_regular
+from sortal.system.regular_files import check_size, open_regular
 
 FEATURES = "features.npy"
 HEADER_LOCK = Lock()  # Python 3.11 may fail where two threads parse headers of arrays at the same time
@@ -53,7 +54,12 @@ def read_array(path: Path) -> Features:
 
 
 def read_finite(path: Path) -> Features:
-    """Read an array of numbers that are all finite."""
+    """Read an array of numbers that are all finite; refuse a sparse file, which may not fit into memory."""
+    try:
+        with open_regular(path) as file:
+            check_size(path, file.fileno(), os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        raise ValueError(f"{path.name} cannot be read as an array: {error}") from error
     found = np.array(read_array(path))
     if not np.isfinite(found).all():
         raise ValueError(f"{path.name} must be finite, got NaN or infinity")

@@ -1,5 +1,6 @@
 """The features that new images are compared with: those of a run's images, or of a model handed over without them."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +10,19 @@ from sortal.images.moments import Moments
 from sortal.runs import arrays
 from sortal.runs.confidence import Features
 from sortal.runs.run import DOUBTFUL_STATUSES, Run
+from sortal.system.open_folder import own_folder
 
 REFERENCE = "reference.npy"  # of a run that was handed over without its images
 
 
 def is_handed_over(run: Run) -> bool:
     """Tell whether a run is a model that was exported without the images it was made of."""
-    return (run.folder / REFERENCE).exists()
+    return os.path.lexists(run.folder / REFERENCE)  # a link, which is refused, must not pass for a run with its images
 
 
 def check_has_images(folder: Path) -> None:
     """Raise InputError if the folder of a run is a model that was exported without images."""
-    if (folder / REFERENCE).exists():
+    if os.path.lexists(folder / REFERENCE):
         raise InputError(
             f"The model in {str(folder)!r} holds no images, as it was exported without them: it can only sort new "
             "ones, with predict. Use the run that it was made of."
@@ -42,9 +44,12 @@ def reference_of(run: Run) -> Features:
 
 def _read(run: Run) -> Features:
     try:
-        found = arrays.read_finite(run.folder / REFERENCE)
+        with np.errstate(over="ignore"):
+            found = arrays.read_finite(own_folder(run.folder) / REFERENCE).astype(np.float32, copy=False)
+        if not np.isfinite(found).all():
+            raise ValueError(f"{REFERENCE} has numbers that are too large")
         if found.shape[1] != run.centres.shape[1]:
             raise ValueError(f"{REFERENCE} must have as many columns as the centres")
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"The model in {str(run.folder)!r} is damaged: {error}. Export it again.") from error
-    return found.astype(np.float32, copy=False)
+    return found

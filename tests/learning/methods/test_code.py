@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from sortal.config import Contrast, Training
 from sortal.errors import InputError
-from sortal.learning.checkpoint import run_key
+from sortal.learning.checkpoint import changed_parts, run_key
 from sortal.learning.methods import learner_of
 from sortal.learning.methods.code import code_of
 from sortal.learning.train import train
@@ -290,6 +291,25 @@ def test_a_method_that_computes_something_else_has_another_version(name: str) ->
     # Thousands of operations in float64, the errors of which a small temperature multiplies by tens.
     assert values(losses) == pytest.approx(wanted, rel=1e-9, abs=1e-12), f"raise its version, and record {now}"
     assert size == pytest.approx(gradient, rel=1e-8), f"raise its version, and record {now}"
+
+
+def test_a_training_of_the_first_version_has_the_key_that_it_had() -> None:
+    """Recorded before settings were added and small batches balanced over recent views; they need not train again."""
+    images, store = named(["x", None]), small_store(2, 8)
+    method = small("sortal")
+    filled(method)
+    key = run_key(method, images, store, Training(batch_size=4))
+    assert key["code"] == "loop 1, SimGcd 1, Sortal 1"
+    assert key["weights"] == "d56f243c90a0a4984f93e5626b7a9fe8010b73cc8ee587cdcc9cfad84f5fce69"
+    assert (
+        sha256(key["settings"].encode()).hexdigest()
+        == "f3e8cdece3a0fd11008c0693bcb405207f2b7b1f17c008897be6eada3472ad45"
+    )
+    windows = run_key(method, images, store, Training(batch_size=4, windows=True))
+    assert changed_parts(windows, key) == ["settings (windows was True, is False)"]
+    balanced = small("sortal", k=9)  # more categories than the eight views of a batch
+    assert "recent" in dict(balanced.named_buffers())
+    assert "recent views" in run_key(balanced, images, store, Training(batch_size=4))["settings"]
 
 
 def test_versions_are_part_of_a_key() -> None:

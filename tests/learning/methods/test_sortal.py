@@ -15,7 +15,7 @@ def test_a_classifier_starts_at_random_where_a_cluster_is_empty() -> None:
     centres = np.zeros((3, 512), np.float32)
     centres[0, 0], centres[2, 1] = 5, 0.1
     made = [
-        Sortal(load_backbone("convnet", seed=0), [0], np.ones(3), Rounds(hidden=16), centres=at, seed=1)
+        Sortal(load_backbone("convnet", seed=0), [0], np.ones(3), Rounds(hidden=16), batch_views=8, centres=at, seed=1)
         for at in (centres, None)
     ]
     started, random = (method.categories.weight.detach() for method in made)
@@ -38,12 +38,13 @@ def test_a_batch_with_fewer_views_than_categories_is_balanced_with_those_before(
     those of later rounds add up to a factor of 1 / (1 − (1 − a)^8).
     """
     k, views, rounds = 64, 8, 40
-    method = Sortal(load_backbone("convnet", seed=0), [], np.ones(k), Rounds(hidden=16), seed=1)
+    method = Sortal(load_backbone("convnet", seed=0), [], np.ones(k), Rounds(hidden=16), batch_views=views, seed=1)
     for step in range(rounds * k // views):
         last = one_hot_views(torch.arange(views) + step * views % k, k)
         method.after_step(last)
     a, ago = views / k, torch.arange(k // views - 1, -1, -1, dtype=torch.float64)
     wanted = (a * (1 - a) ** ago / (1 - (1 - a) ** (k // views)) / views).repeat_interleave(views)
+    assert method.recent is not None
     torch.testing.assert_close(method.recent.double(), wanted, rtol=1e-5, atol=0)
     certain = last.outputs[:, -k:].softmax(1)
     mean = (1 - a) * wanted + a * certain.double().mean(0)

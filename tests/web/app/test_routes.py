@@ -137,6 +137,20 @@ def test_the_file_of_an_image_is_shown_if_it_has_more_pixels_than_the_store(clie
     assert client.ask("GET", "/original/72").code == 404
 
 
+def test_thin_files_are_shown_and_a_run_cannot_ask_for_huge_ones(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No JPEG has more than 65,535 pixels on a side, and a stranger's run may name any limit of its own."""
+    paths = [str(tmp_path / name) for name in ("thin.png", "large.png")]
+    for path, shape in zip(paths, ((1, 70_000), (400, 400)), strict=True):
+        Image.new("RGB", shape).save(path)
+    client.session.originals = Originals(paths, [digest(Path(path).read_bytes()) for path in paths])
+    thin = client.ask("GET", "/original/0")
+    assert (thin.code, Image.open(io.BytesIO(thin.body)).size) == (200, (1, 2560))
+    monkeypatch.setattr("sortal.web.app.routes.MAX_PIXELS", 400 * 400 - 1)
+    assert client.ask("GET", "/original/1").code == 204
+
+
 def test_whoever_has_not_seen_the_last_decision_decides_nothing(run: Run, client: Client) -> None:
     assert client.decide(0, do="rename", category=4, name="fern").code == 200
     for seen in (0, 2, -1):

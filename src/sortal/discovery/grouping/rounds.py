@@ -290,7 +290,8 @@ class _Trainings:
         images, training = self.images, self.job.recipe.training
         share = labelled_share(int(images.labelled.sum()), len(images), training.repeats)
         losses, known = weighted(self.losses, share), images.known.tolist()
-        return Sortal(self.backbone, known, counted.shares, losses, centres=centres, seed=training.seed)
+        views, seed = Sortal.views * training.batch_size, training.seed
+        return Sortal(self.backbone, known, counted.shares, losses, batch_views=views, centres=centres, seed=seed)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Load weights into the backbone."""

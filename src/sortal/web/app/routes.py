@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sortal.config import MAX_PIXELS
 from sortal.errors import InputError, NoSpaceError, UnreadableError
 from sortal.images.columns import ImageColumn
 from sortal.images.decoding import MAX_BYTES, decode, size
@@ -290,7 +291,7 @@ def _original(session: Session, request: Request) -> Response:
         raise HTTPException(404)
     try:
         with session.originals.open(row) as file:
-            data, most = file.read(MAX_BYTES), session.run.facts.settings.max_pixels
+            data, most = file.read(MAX_BYTES), min(session.run.facts.settings.max_pixels, MAX_PIXELS)
         width, height = size(data, max_pixels=most)
         if width * height <= int(store.heights[row] * store.widths[row]):
             return nothing
@@ -298,6 +299,8 @@ def _original(session: Session, request: Request) -> Response:
         side = shorter if longer <= ORIGINAL_SIDE else max(1, shorter * ORIGINAL_SIDE // longer)
         with DECODING:
             pixels = decode(data, shorter_side=side, max_pixels=most).rgb
+        if max(pixels.shape) > ORIGINAL_SIDE:  # it is so thin that its shorter side has one pixel
+            pixels = fit(pixels, ORIGINAL_SIDE)
     except (UnreadableError, ChangedError, OSError, ValueError):
         return nothing
     buffer = io.BytesIO()
