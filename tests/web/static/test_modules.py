@@ -56,6 +56,11 @@ def test_every_script_is_served_is_readable_and_is_part_of_the_report_only_if_it
         assert max(map(len, text.splitlines())) <= 120, name
 
 
+def test_an_element_leaves_out_children_that_are_not_there(call: Call) -> None:
+    made = "() => m.make('p', {}, undefined, null, false, 'here', 0).textContent"
+    assert call("shared/dom", made) == "here0"
+
+
 def test_numbers_are_written_for_people(call: Call) -> None:
     assert [call("shared/text", "percent", value) for value in (None, 0, 0.005, 0.994, 1)] == [
         "n/a",

@@ -34,6 +34,11 @@ class Home:
         with self._opened(at) as folder:
             return folder.path
 
+    def is_run(self, at: str) -> bool:
+        """Tell whether a folder, which must exist, is a run."""
+        with self._opened(at) as folder:
+            return bool(folder.state(RUN))
+
     def new(self, beside: str, name: str) -> Path:
         """Return the path of a file or folder beside another one, which may exist or not."""
         if not beside:

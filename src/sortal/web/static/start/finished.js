@@ -6,7 +6,7 @@ import { counted, thousands } from "/static/shared/text.js";
 import {
   answerOf, ask, errorOf, isRunning, keyOf, latest, look, progressOf, redraw, small, start,
 } from "/static/start/commands.js";
-import { nameOf, pathOf } from "/static/start/places.js";
+import { addressOf, nameOf, pathOf } from "/static/start/places.js";
 
 const WAIT_LOOKS = 5; // after how many looks at commands it is asked whether a run is there
 const FORMATS = {
@@ -146,6 +146,7 @@ export async function finishedPage(view, at) {
     make("p", { className: "lead", textContent: leadOf(run) }),
     make("div", { className: "line" }, button("Review", openReview, { className: "primary" }),
       button("Open the report", showReport),
+      make("a", { className: "button", href: addressOf("sort", at) }, "Sort again"),
       run.reviewed && button("Draw the report again", () => start({ kind: "report", at }))),
     make("p", { className: "small" }, "Review: look at the categories, name them, and correct what is wrong. ",
       "The report is ", isolated(run.report), "."),
