@@ -41,6 +41,14 @@ export function leadOf({ images, categories, status, binned, unreadable }) {
     (unreadable ? ` ${counted(unreadable, "file")} could not be read.` : "");
 }
 
+/** Show what a command printed, without what to type next; its tables as they are. */
+export function toldBy(text) {
+  const lines = text.trim().split("\n").filter((line) => !line.startsWith("To "));
+  return lines.join("\n").split(/\n{2,}/).flatMap((part) => (/\S {2,}\S/.test(part)
+    ? make("pre", { textContent: part })
+    : part.split("\n").map((line) => make("p", {}, isolated(line)))));
+}
+
 /** The folders around one. */
 const around = async (at) =>
   (await get(`/api/listing?at=${encodeURIComponent(at.split("/").slice(0, -1).join("/"))}`)).folders;
@@ -87,7 +95,7 @@ function predicting(at, folders) {
 export async function finishedPage(view, at) {
   const above = await around(at);
   if (isMade(above.find(({ name }) => name === nameOf(at)))) return waitingPage(view, at);
-  const more = predicting(at, above.filter((each) => !each.is_run && !each.is_busy));
+  const more = predicting(at, above.filter((each) => !each.is_run && !each.is_export && !each.is_busy));
   const run = await get(`/api/run?at=${encodeURIComponent(at)}`);
   const name = nameOf(at);
   const mine = (asked) => asked.at === at;
@@ -95,7 +103,7 @@ export async function finishedPage(view, at) {
 
   const showReport = async () => {
     const answer = await ask("/api/show", { at });
-    if (answer && !answer.shown) toast(`The report is ${run.report}. Open it in a browser.`);
+    if (answer && !answer.shown) link.replaceChildren("To see the report, open this file: ", isolated(run.report));
     else if (answer) toast("The report opens in another tab.");
   };
   const openReview = async () => {
@@ -123,8 +131,7 @@ export async function finishedPage(view, at) {
     (isRunning(command) ? progressOf(command) : command.state === "failed" && errorOf(command));
   async function saying(command) {
     if (command?.state !== "done") return [reporting(command)];
-    const lines = (await answerOf(command)).trim().split("\n").filter((line) => !line.startsWith("To "));
-    return lines.map((text) => make("p", {}, isolated(text)));
+    return toldBy(await answerOf(command));
   }
 
   const link = make("p", { className: "small" });

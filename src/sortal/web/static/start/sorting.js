@@ -47,7 +47,7 @@ function labelChoice(found, tables, onChange) {
   return { box, value: () => (chosen() === "table" ? { labels: "table", table: table.value } : { labels: chosen() }) };
 }
 
-/** Ask for settings that most people leave as they are; if there is a result, those that are not changed are its own. */
+/** Ask for settings that most people leave as they are; if there is a result, those that stay are its own. */
 function settingsChoice({ at, is_run }, run, isAgain, methods, weightFiles, onChange) {
   const kept = isAgain ? AS_BEFORE : {};
   const usual = (text) => (isAgain ? AS_BEFORE[""] : text);
@@ -152,7 +152,8 @@ export async function sortingPage(view, at) {
     make("p", { className: "line" }, button("Start sorting", sort, { className: "primary", id: "go" })));
   const during = make("div", { className: "panel during" });
   view.replaceChildren(make("section", {}, make("h1", {}, "Sort ", isolated(found.name), found.is_run && " again"),
-    !found.is_run && make("p", {}, make("a", { href: addressOf("in", at), textContent: "Choose another folder" })), before, during));
+    !found.is_run && make("p", {}, make("a", { href: addressOf("in", at), textContent: "Choose another folder" })),
+    before, during));
 
   /** Ask for the check, then for the forecast, once each for the same labels and settings. */
   async function lookAhead() {
