@@ -122,9 +122,7 @@ def test_names_that_are_no_animals_or_no_paths_are_made_valid(tmp_path: Path) ->
 @pytest.mark.parametrize("what", ["timestamp", "latitude", "longitude"])
 def test_a_run_that_lacks_what_the_format_requires_is_refused(what: str, tmp_path: Path) -> None:
     run = a_trap(tmp_path, UNSURE, **{what: [""] * len(UNSURE)})
-    with pytest.raises(
-        InputError, match=rf"needs the {what.removesuffix('stamp')} of every image, which 7 images of 7"
-    ):
+    with pytest.raises(InputError, match=rf"for every image: its {what.removesuffix('stamp')}, which 7 images of 7"):
         export(run, "camtrap-dp", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

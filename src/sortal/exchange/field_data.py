@@ -1,7 +1,7 @@
 """Where, when and by which camera images were taken, by the columns of a run that have a usual name."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -51,15 +51,21 @@ def field_data(columns: Columns, n: int) -> tuple[list[FieldData], tuple[str, ..
     return [FieldData(*row) for row in rows], tuple(each.name for each in found.values() if each is not None)
 
 
-def check_known(what: str, known: Sequence[bool], files: Sequence[str], format: str) -> None:
-    """Raise InputError unless something is known of every image."""
-    lacking = [file for file, has in zip(files, known, strict=True) if not has]
+def check_known(known: Mapping[str, Sequence[bool]], files: Sequence[str], format: str) -> None:
+    """Raise InputError unless everything is known of every image; name all that is missing."""
+    lacking = {what: [file for file, has in zip(files, own, strict=True) if not has] for what, own in known.items()}
+    lacking = {what: images for what, images in lacking.items() if images}
     if lacking:
-        usual = ", ".join(USUAL_NAMES[what][:3])
+        missing = "; ".join(
+            f"its {what}, which {plural(len(images), 'image')} of {len(files):,} "
+            f"{'does' if len(images) == 1 else 'do'} not have: {listing(images)}"
+            for what, images in lacking.items()
+        )
+        others = {what: [name for name in USUAL_NAMES[what] if name != what][:3] for what in lacking}
+        columns = ", ".join(f"{what} (or {', '.join(names)}, …)" for what, names in others.items())
         raise InputError(
-            f"The format {format} needs the {what} of every image, which {plural(len(lacking), 'image')} of "
-            f"{len(files):,} {'does' if len(lacking) == 1 else 'do'} not have: {listing(lacking)}. Sort the images "
-            f"with a table that has a column {what} ({usual}, …), or with EXIF data."
+            f"The format {format} needs for every image: {missing}. Sort the images again with sortal discover RUN "
+            f"--exif, if their EXIF data has it, or with a table that has the columns: {columns}."
         )
 
 

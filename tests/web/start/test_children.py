@@ -118,6 +118,7 @@ def test_of_checks_only_the_last_goes_on_and_none_while_sorting(children: Childr
     wait_for(lambda: first.progress["task"] == other.progress["task"] == "Waiting")
     second = children.start("check", {"at": "b"}, [wait])
     assert ended(first).state == "stopped"
+    assert [each.to_json()["replaced"] for each in (first, other, second)] == [True, False, False]
     assert children.start("review", {"at": "a"}, [wait]) is other
     wait_for(lambda: second.progress["task"] == "Waiting")
     children.start("sort", {"at": "b"}, [wait])

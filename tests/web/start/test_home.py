@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from sortal.errors import InputError
+from sortal.images.exported import EXPORT_MARKER
 from sortal.system.files import lock_folder
 from sortal.web.start import home as home_module
 from sortal.web.start.home import Home
@@ -34,8 +35,8 @@ def test_folders_tables_and_images_are_listed_as_people_sort_them(home: Home) ->
         "at": "",
         "name": "home",
         "folders": [
-            {"name": "photos", "is_run": False, "is_busy": False},
-            {"name": "photos-run", "is_run": True, "is_busy": False},
+            {"name": "photos", "is_run": False, "is_export": False, "is_busy": False},
+            {"name": "photos-run", "is_run": True, "is_export": False, "is_busy": False},
         ],
         "tables": [],
         "weights": [],
@@ -47,10 +48,13 @@ def test_folders_tables_and_images_are_listed_as_people_sort_them(home: Home) ->
     assert [each["name"] for each in found["folders"]] == ["ash", "birch 9", "Birch 10"]
     assert (found["images"], found["tables"]) == (2, ["photos/labels.csv"])
     assert home.listing("photos-run")["is_run"]
+    (home.top / "photos" / "ash" / EXPORT_MARKER).write_text("{}")
+    assert [each["is_export"] for each in home.listing("photos")["folders"]] == [True, False, False]
     with lock_folder(home.top / "next-run"):
         assert home.listing("")["folders"][0] == {
             "name": "next-run",
             "is_run": False,
+            "is_export": False,
             "is_busy": sys.platform != "win32",
         }
     assert not home.listing("")["folders"][0]["is_busy"]

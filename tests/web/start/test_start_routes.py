@@ -62,6 +62,10 @@ def test_requests_become_the_commands_that_a_person_would_type(top: Path) -> Non
     (top / "net.safetensors").write_text("")
     tuned = words(top, "sort", run="photos-run", settings={"method": "gcd"}, weights="net.safetensors")
     assert tuned == [*usual, "--method", "gcd", "--weights", f"{top}/net.safetensors", "--json", "--yes"]
+    named = words(top, "sort", run="photos-run", settings={"backbone": "vit_small_patch14_dinov2.lvd142m"})
+    assert named == [*usual, "--backbone", "vit_small_patch14_dinov2.lvd142m", "--json", "--yes"]
+    again = words(top, "sort", at="photos-run", labels="none", run="photos-run", settings={"k": 8})
+    assert again == ["discover", run, "--k", "8", "--json", "--yes"], "all else is as in the run"
     predicted = words(top, "predict", at="photos-run", images="photos", name="x.csv")
     assert predicted == ["predict", run, photos, "--csv", str(top / "x.csv")]
     assert words(top, "predict", at="photos-run", images="photos", name="x.csv", update="yes")[-1] == "--update"
@@ -82,6 +86,10 @@ def test_requests_become_the_commands_that_a_person_would_type(top: Path) -> Non
         ("sort", {"run": "run", "settings": {"weights": "/etc/passwd"}}),
         ("sort", {"run": "run", "settings": {"method": "evil.py:Method"}}),
         ("sort", {"run": "run", "settings": {"backbone": "evil.py:net"}}),
+        ("sort", {"run": "run", "settings": {"backbone": "photos-run/model.json"}}),
+        ("sort", {"run": "run", "settings": {"backbone": "model.json"}}),
+        ("sort", {"run": "run", "settings": {"backbone": "hf-hub:owner/net"}}),
+        ("sort", {"run": "run", "settings": {"backbone": ["convnet"]}}),
         ("sort", {"run": "run", "weights": "photos/labels.csv"}),
         ("sort", {"run": "run", "weights": "../net.safetensors"}),
         ("predict", {"at": "photos-run", "images": "../elsewhere", "name": "x.csv"}),

@@ -67,6 +67,7 @@ def test_from_an_empty_start_to_an_exported_folder(top: Path, window: BrowserCon
         page.wait_for_selector("h1:has-text('digits-run')")
         review(page, window)
         export(page, top / "pictures" / "sorted")
+        look_again(page)
         page.close()
 
 
@@ -88,6 +89,21 @@ def look_ahead(page: Page) -> None:
     assert page.is_checked("input[value=table]")
     page.wait_for_selector(".costs dd:has-text('convnet')")  # which suits images as tiny as these
     assert page.inner_text(".figure").startswith("about ")
+    assert "undefined" not in page.inner_text("main")
+    change_and_change_back(page)
+
+
+def change_and_change_back(page: Page) -> None:
+    """Have an estimate ended by another before it is there; nobody has stopped it."""
+    for epochs in ("1", "2", "1"):
+        page.fill("label:has-text('epochs') input", epochs)
+        page.press("label:has-text('epochs') input", "Tab")
+        page.wait_for_selector(".before progress")
+    page.wait_for_selector(".costs, .before :text('Stopped.')")
+    assert page.locator(".costs").count() == 1
+    page.fill("label:has-text('epochs') input", "0")
+    page.press("label:has-text('epochs') input", "Tab")
+    page.wait_for_selector(".costs")
 
 
 def stop_and_resume(page: Page) -> None:
@@ -114,3 +130,11 @@ def export(page: Page, out: Path) -> None:
     assert len([*out.rglob("*.png")]) == IMAGES
     page.click("button:has-text('Export')")
     page.wait_for_selector(".warning:has-text('must be new or empty')")
+
+
+def look_again(page: Page) -> None:
+    """See what sorting again would take: with the network of the run, which nobody has named this time."""
+    page.click("text=Sort again")
+    page.wait_for_selector("h1:has-text('again')")
+    page.wait_for_selector(".costs dd:has-text('convnet')")
+    assert page.locator("legend").count() == 0, "labels are those of the run"

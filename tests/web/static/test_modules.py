@@ -56,6 +56,17 @@ def test_every_script_is_served_is_readable_and_is_part_of_the_report_only_if_it
         assert max(map(len, text.splitlines())) <= 120, name
 
 
+def test_an_element_leaves_out_children_that_are_not_there(call: Call) -> None:
+    made = "() => m.make('p', {}, undefined, null, false, 'here', 0).textContent"
+    assert call("shared/dom", made) == "here0"
+
+
+def test_a_table_that_a_command_printed_stays_a_table(call: Call) -> None:
+    text = "3 images: 3 known.\n\nCategory  Images\nash            3\n\nTable: a.csv\nTo add them: sortal predict\n"
+    shown = call("start/finished", "(text) => m.toldBy(text).map((each) => [each.tagName, each.textContent])", text)
+    assert shown == [["P", "3 images: 3 known."], ["PRE", "Category  Images\nash            3"], ["P", "Table: a.csv"]]
+
+
 def test_numbers_are_written_for_people(call: Call) -> None:
     assert [call("shared/text", "percent", value) for value in (None, 0, 0.005, 0.994, 1)] == [
         "n/a",

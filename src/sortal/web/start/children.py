@@ -42,6 +42,7 @@ class Child:
         self._lock, self._asking = threading.Lock(), threading.Lock()
         self._links: SimpleQueue[str] = SimpleQueue()
         self.has_link = False
+        self.replaced = False  # whether another command has stopped it, and not a person
         self._since, self._seconds = monotonic(), 0.0
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "sortal", *words],
@@ -122,6 +123,7 @@ class Child:
             "error": self.error,
             "seconds": round(monotonic() - self._since if self.is_running else self._seconds, 1),
             "has_link": self.has_link,
+            "replaced": self.replaced,
         }
 
     def _read_output(self, stream: IO[str]) -> None:
@@ -198,6 +200,7 @@ class Children:
                 if each.kind == kind == "sort":
                     raise InputError("A folder is being sorted. Wait until it is done, or stop it.")
                 if each.kind in AHEAD and kind in (each.kind, "sort"):
+                    each.replaced = True
                     each.stop()
                 elif (each.kind, each.asked) == (kind, asked):
                     return each

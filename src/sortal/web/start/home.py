@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sortal.errors import InputError, quoted
+from sortal.images.exported import EXPORT_MARKER
 from sortal.images.folders import is_image
 from sortal.images.label_tables import TABLE_EXTENSIONS
 from sortal.runs.storage import RUN
@@ -33,6 +34,11 @@ class Home:
         """Return the path of a folder, which must exist."""
         with self._opened(at) as folder:
             return folder.path
+
+    def is_run(self, at: str) -> bool:
+        """Tell whether a folder, which must exist, is a run."""
+        with self._opened(at) as folder:
+            return bool(folder.state(RUN))
 
     def new(self, beside: str, name: str) -> Path:
         """Return the path of a file or folder beside another one, which may exist or not."""
@@ -116,7 +122,12 @@ def _listed(folder: OpenFolder) -> dict[str, Any]:
     folders.sort(key=_in_order)
     return {
         "folders": [
-            {"name": name, "is_run": _is_run(folder, name), "is_busy": is_locked(folder, name)}
+            {
+                "name": name,
+                "is_run": _holds(folder, name, RUN),
+                "is_export": _holds(folder, name, EXPORT_MARKER),
+                "is_busy": is_locked(folder, name),
+            }
             for name in folders[:MOST_FOLDERS]
         ],
         **{kind: sorted(names, key=_in_order)[:MOST_FILES] for kind, names in files.items()},
@@ -125,9 +136,9 @@ def _listed(folder: OpenFolder) -> dict[str, Any]:
     }
 
 
-def _is_run(folder: OpenFolder, name: str) -> bool:
+def _holds(folder: OpenFolder, name: str, file: str) -> bool:
     try:
-        return folder.state(os.path.join(name, RUN)) is not None
+        return folder.state(os.path.join(name, file)) is not None
     except OSError:  # no access
         return False
 

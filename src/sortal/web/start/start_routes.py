@@ -1,5 +1,6 @@
 """The routes of the start page: what it can request, which commands it can start, and how the server answers."""
 
+import re
 import threading
 import webbrowser
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from sortal.web.start.home import Home
 
 SAMPLE_FOLDER = "digits"
 CHOSEN_SETTINGS = ("k", "granularity", "method", "backbone", "epochs")  # that the page offers
-CHOSEN_BACKBONES = (AUTO, CONVNET)
+NETWORK_NAME = re.compile(r"\w+(\.\w+)?", re.ASCII)  # of timm; neither code nor a path, as those have other signs
 ASKED = ("kind", "at", "labels", "table", "run", "settings", "weights", "format", "name", "images", "update")
 LONGEST_TEXT = 4096  # characters, of which paths have no more
 RequestBody: TypeAlias = Mapping[str, Any]
@@ -113,8 +114,9 @@ def _settings(asked: RequestBody) -> list[str]:
     given = asked.get("settings", {})
     if not isinstance(given, dict) or not {*given} <= {*CHOSEN_SETTINGS}:
         raise InputError(f"settings must be some of {', '.join(CHOSEN_SETTINGS)}.")
-    if given.get("backbone", AUTO) not in CHOSEN_BACKBONES:
-        raise InputError(f"backbone must be one of {', '.join(CHOSEN_BACKBONES)} here.")
+    backbone = given.get("backbone", AUTO)
+    if not isinstance(backbone, str) or not NETWORK_NAME.fullmatch(backbone) or backbone.endswith(".json"):
+        raise InputError(f"backbone must be {AUTO}, {CONVNET} or the name of a network of timm here.")
     if given.get("method") not in (None, *BUILT_IN):
         raise InputError(f"method must be one of {', '.join(BUILT_IN)} here.")
     chosen = asdict(Discovery(**given))
@@ -131,8 +133,9 @@ def _check(home: Home, at: str, asked: RequestBody) -> list[str]:
 
 def _sort(home: Home, at: str, asked: RequestBody) -> list[str]:
     run = home.new(at, _text(asked, "run"))
-    # The page has told what it will take, so that training again needs no further question.
-    options = [*_labels(home, asked), "--out", str(run), *_settings(asked)]
+    # A run that is sorted again knows its folders and labels. The page has told what it will take, so that training
+    # again needs no further question.
+    options = _settings(asked) if home.is_run(at) else [*_labels(home, asked), "--out", str(run), *_settings(asked)]
     if weights := _text(asked, "weights"):
         options += ["--weights", str(home.file(weights, "weights"))]
     return ["discover", str(home.path(at)), *options, "--json", "--yes"]

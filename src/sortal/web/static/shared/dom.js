@@ -2,10 +2,10 @@
 
 export const byId = (id) => document.getElementById(id);
 
-/** Create an element with properties and children; a child that is null or false is left out. */
+/** Create an element with properties and children; a child that is undefined, null or false is left out. */
 export function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children.filter((child) => child !== null && child !== false));
+  element.append(...children.filter((child) => (child ?? false) !== false));
   return element;
 }
 

@@ -6,7 +6,7 @@ import { counted, thousands } from "/static/shared/text.js";
 import {
   answerOf, ask, errorOf, isRunning, keyOf, latest, look, progressOf, redraw, small, start,
 } from "/static/start/commands.js";
-import { nameOf, pathOf } from "/static/start/places.js";
+import { addressOf, nameOf, pathOf } from "/static/start/places.js";
 
 const WAIT_LOOKS = 5; // after how many looks at commands it is asked whether a run is there
 const FORMATS = {
@@ -39,6 +39,14 @@ export function leadOf({ images, categories, status, binned, unreadable }) {
   return `${counted(images, "image")} in ${counted(categories.length, "category", "categories")}, ` +
     `${thousands(found)} of them new: ${parts.join(", ")}.` +
     (unreadable ? ` ${counted(unreadable, "file")} could not be read.` : "");
+}
+
+/** Show what a command printed, without what to type next; its tables as they are. */
+export function toldBy(text) {
+  const lines = text.trim().split("\n").filter((line) => !line.startsWith("To "));
+  return lines.join("\n").split(/\n{2,}/).flatMap((part) => (/\S {2,}\S/.test(part)
+    ? make("pre", { textContent: part })
+    : part.split("\n").map((line) => make("p", {}, isolated(line)))));
 }
 
 /** The folders around one. */
@@ -87,7 +95,7 @@ function predicting(at, folders) {
 export async function finishedPage(view, at) {
   const above = await around(at);
   if (isMade(above.find(({ name }) => name === nameOf(at)))) return waitingPage(view, at);
-  const more = predicting(at, above.filter((each) => !each.is_run && !each.is_busy));
+  const more = predicting(at, above.filter((each) => !each.is_run && !each.is_export && !each.is_busy));
   const run = await get(`/api/run?at=${encodeURIComponent(at)}`);
   const name = nameOf(at);
   const mine = (asked) => asked.at === at;
@@ -95,7 +103,7 @@ export async function finishedPage(view, at) {
 
   const showReport = async () => {
     const answer = await ask("/api/show", { at });
-    if (answer && !answer.shown) toast(`The report is ${run.report}. Open it in a browser.`);
+    if (answer && !answer.shown) link.replaceChildren("To see the report, open this file: ", isolated(run.report));
     else if (answer) toast("The report opens in another tab.");
   };
   const openReview = async () => {
@@ -123,8 +131,7 @@ export async function finishedPage(view, at) {
     (isRunning(command) ? progressOf(command) : command.state === "failed" && errorOf(command));
   async function saying(command) {
     if (command?.state !== "done") return [reporting(command)];
-    const lines = (await answerOf(command)).trim().split("\n").filter((line) => !line.startsWith("To "));
-    return lines.map((text) => make("p", {}, isolated(text)));
+    return toldBy(await answerOf(command));
   }
 
   const link = make("p", { className: "small" });
@@ -146,6 +153,7 @@ export async function finishedPage(view, at) {
     make("p", { className: "lead", textContent: leadOf(run) }),
     make("div", { className: "line" }, button("Review", openReview, { className: "primary" }),
       button("Open the report", showReport),
+      make("a", { className: "button", href: addressOf("sort", at) }, "Sort again"),
       run.reviewed && button("Draw the report again", () => start({ kind: "report", at }))),
     make("p", { className: "small" }, "Review: look at the categories, name them, and correct what is wrong. ",
       "The report is ", isolated(run.report), "."),

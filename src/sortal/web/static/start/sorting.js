@@ -12,6 +12,7 @@ import { addressOf, nameOf, runOf } from "/static/start/places.js";
 
 const NETWORKS = { auto: "a large one, trained on photographs", convnet: "a small one, for images of up to 32 pixels" };
 const USUAL_METHOD = "sortal";
+const AS_BEFORE = { "": "as in the result" };
 const WISHES = { usual: "as usual", finer: "more, smaller ones", coarser: "fewer, larger ones" };
 const inUnit = (bytes, unit) => Math.max(bytes / unit, 0.1).toFixed(1);
 const size = (bytes) => (bytes >= 1e9 ? `${inUnit(bytes, 1e9)} GB` : `${inUnit(bytes, 1e6)} MB`);
@@ -46,32 +47,40 @@ function labelChoice(found, tables, onChange) {
   return { box, value: () => (chosen() === "table" ? { labels: "table", table: table.value } : { labels: chosen() }) };
 }
 
-/** Ask for settings that most people leave as they are. */
-function settingsChoice(at, methods, weightFiles, onChange) {
-  const k = make("input", { type: "number", min: 1, placeholder: "estimated" });
-  const epochs = make("input", { type: "number", min: 0, placeholder: "as it suits" });
-  const wish = choice(WISHES);
-  const network = choice(NETWORKS);
-  const method = choice({ [USUAL_METHOD]: "", ...methods });
-  const weights = choice({ "": "as published", ...Object.fromEntries(weightFiles.map((each) => [each, each])) });
-  const run = make("input", { type: "text", value: `${nameOf(at)}-run`, maxLength: 200, spellcheck: false });
+/** Ask for settings that most people leave as they are; if there is a result, those that stay are its own. */
+function settingsChoice({ at, is_run }, run, isAgain, methods, weightFiles, onChange) {
+  const kept = isAgain ? AS_BEFORE : {};
+  const usual = (text) => (isAgain ? AS_BEFORE[""] : text);
+  const k = make("input", { type: "number", min: 1, placeholder: usual("estimated") });
+  const epochs = make("input", { type: "number", min: 0, placeholder: usual("as it suits") });
+  const wish = choice({ ...kept, ...WISHES });
+  const network = choice({ ...kept, ...NETWORKS });
+  const method = choice({ ...kept, [USUAL_METHOD]: "", ...methods });
+  const files = Object.fromEntries(weightFiles.map((each) => [each, each]));
+  const weights = choice({ "": usual("as published"), ...files });
+  const named = make("input", { type: "text", maxLength: 200, spellcheck: false,
+    placeholder: "such as vit_small_patch14_dinov2" });
+  const out = make("input", { type: "text", value: run, maxLength: 200, spellcheck: false });
   const box = make("details", { className: "panel settings" }, make("summary", { textContent: "Settings" }),
     make("div", { className: "fields" }, field("Number of categories", k), field("Categories", wish),
       field("Network", network), field("Rounds through the images (epochs)", epochs),
-      field("Folder of the result, beside the images", run), field("Method", method),
-      weightFiles.length > 0 && field("Weights of the network", weights)));
+      !is_run && field("Folder of the result, beside the images", out), field("Method", method),
+      weightFiles.length > 0 && field("Weights of the network", weights),
+      weightFiles.length > 0 && field("Name of the network that these weights are of", named)));
   box.addEventListener("change", onChange);
   const value = () => {
-    const given = { backbone: network.value };
+    const given = {};
+    if (named.value.trim()) given.backbone = named.value.trim();
+    else if (network.selectedIndex) given.backbone = network.value;
     if (k.value) given.k = Number(k.value);
-    else if (wish.value !== "usual") given.granularity = wish.value;
+    else if (wish.selectedIndex) given.granularity = wish.value;
     if (epochs.value) given.epochs = Number(epochs.value);
-    if (method.value !== USUAL_METHOD) given.method = method.value;
-    return { run: run.value, settings: given, ...(weights.value && { weights: weights.value }) };
+    if (method.selectedIndex) given.method = method.value;
+    return { run: out.value, settings: given, ...(weights.value && { weights: weights.value }) };
   };
-  /** Choose the small network, unless the person has chosen one. */
+  /** Choose the small network, unless the person or an earlier run has chosen one. */
   const suitTiny = () => {
-    if (network.dataset.suited) return;
+    if (network.dataset.suited || isAgain) return;
     network.dataset.suited = "yes";
     network.value = "convnet";
   };
@@ -116,37 +125,43 @@ export async function sortingPage(view, at) {
 
   const change = () => look();
   const labels = labelChoice(found, tables, change);
-  const settings = settingsChoice(at, methods, [...found.weights, ...above.weights], change);
-  const asked = (kind) => ({ kind, at, ...labels.value(), ...(kind === "check" ? {} : settings.value()) });
+  const weights = found.is_run ? above.weights : [...found.weights, ...above.weights]; // a run has its own inside
+  const run = found.is_run ? nameOf(at) : `${nameOf(at)}-run`;
+  const earlier = above.folders.find(({ name }) => name === run);
+  const settings = settingsChoice(found, run, Boolean(earlier?.is_run), methods, weights, change);
+  const asked = (kind) => ({ kind, at, ...(found.is_run ? {} : labels.value()),
+    ...(kind === "check" ? {} : settings.value()) });
   const checked = make("div");
   const cost = make("div");
   const sort = async () => {
     const started = await start(asked("sort"));
-    if (started) left = null;
+    if (started) [left, wanted] = [null, {}]; // what looks ahead ends with it
     await look();
   };
-  const earlier = above.folders.find(({ name }) => name === settings.value().run);
   const result = make("a", { href: addressOf("run", runOf(asked("sort"))), textContent: "Open it" });
   const before = make("div", { className: "before" },
-    labels.box,
-    make("div", { className: "panel" }, make("h2", { textContent: "Check" }), checked),
+    !found.is_run && labels.box,
+    !found.is_run && make("div", { className: "panel" }, make("h2", { textContent: "Check" }), checked),
     settings.box,
     make("div", { className: "panel" }, make("h2", { textContent: "What it will take" }), cost),
     earlier?.is_busy && make("p", { className: "warning" }, "The folder of its result is in use: it is being sorted, ",
       "or reviewed, by a command that another page or a terminal has started. ", result, "."),
     earlier?.is_run && !earlier.is_busy && make("p", { className: "small" }, "There is a result already. ", result,
-      ", or sort again: only what has changed is done again."),
+      ", or sort ", found.is_run ? "it" : make("a", { href: addressOf("sort", runOf(asked("sort"))) }, "it"),
+      " again: its labels and settings stay as they are, and only what has changed is done again."),
     make("p", { className: "line" }, button("Start sorting", sort, { className: "primary", id: "go" })));
   const during = make("div", { className: "panel during" });
-  view.replaceChildren(make("section", {}, make("h1", {}, "Sort ", isolated(found.name)),
-    make("p", {}, make("a", { href: addressOf("in", at), textContent: "Choose another folder" })), before, during));
+  view.replaceChildren(make("section", {}, make("h1", {}, "Sort ", isolated(found.name), found.is_run && " again"),
+    !found.is_run && make("p", {}, make("a", { href: addressOf("in", at), textContent: "Choose another folder" })),
+    before, during));
 
   /** Ask for the check, then for the forecast, once each for the same labels and settings. */
   async function lookAhead() {
     const commands = {};
-    for (const kind of ["check", "forecast"]) {
+    for (const kind of found.is_run ? ["forecast"] : ["check", "forecast"]) {
       const request = asked(kind);
       commands[kind] = latest(kind, (each) => same(each, request));
+      if (commands[kind]?.replaced && !same(wanted[kind], request)) commands[kind] = null; // nobody has stopped it
       if (commands[kind] ? isRunning(commands[kind]) : true) {
         if (!commands[kind] && !same(wanted[kind], request)) {
           wanted = { ...wanted, [kind]: request };
