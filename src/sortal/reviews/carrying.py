@@ -178,8 +178,8 @@ class EarlierReview:
             for each in self.before.categories
             if not is_generated(each.name) and each.name not in {one.name for one in found.values()}
         ]
-        apart, left = {each.id: each.kept_apart for each in self.before.categories}, {each.id for each in found.values()}
-        kept = {each: tuple(other for other in others if other in left) for each, others in apart.items()}
+        left = {each.id for each in found.values()}
+        kept = {each.id: tuple(other for other in each.kept_apart if other in left) for each in self.before.categories}
         categories = (found[row] for row in range(len(outlined)))
         return tuple(replace(each, kept_apart=kept.get(each.id, ())) for each in categories), lost
 
