@@ -30,6 +30,7 @@ from sortal.reviews.actions import (
     Audit,
     Create,
     Grow,
+    Keep,
     Merge,
     Move,
     Reject,
@@ -297,3 +298,19 @@ def test_the_sample_of_an_audit_calibrates_confidence(copied: Run, tmp_path: Pat
     plain = copied.confidence.held_out
     after = sort(tmp_path / "images", tmp_path / "run", method="kmeans")
     assert after.confidence.held_out == plain + 6
+
+
+def test_categories_stay_apart_when_images_are_added_and_sorted_again(copied: Run, tmp_path: Path) -> None:
+    first, second, third = (each.id for each in copied.categories if each.kind == "new")
+    note(copied, Keep(categories=(first, second)), Keep(categories=(second, third)))
+
+    def apart(run: Run) -> dict[int, tuple[int, ...]]:
+        return {each.id: each.kept_apart for each in run.categories if each.kept_apart}
+
+    (tmp_path / "more").mkdir()
+    tiny.save(tmp_path / "more" / "a.png", tiny.picture("elm", 100))
+    predict(tmp_path / "run", tmp_path / "more", update=True, runtime=CPU)
+    expected = {first: (second,), second: (first, third), third: (second,)}
+    assert apart(load_run(tmp_path / "run")) == expected
+    after = sort(tmp_path / "images", tmp_path / "run", method="kmeans")
+    assert apart(after) == expected

@@ -183,6 +183,29 @@ def test_categories_that_images_were_moved_between_are_not_to_be_merged(confused
     assert not asked(guide, review, "merge")
 
 
+def test_named_categories_that_are_nearly_settled_are_not_to_be_merged(confused: tuple[Run, Ints]) -> None:
+    run, _ = confused
+    guide, review = guided(run)
+    for each, name in ((0, "fern"), (4, "moss")):
+        review.take(Rename(category=each, name=name))
+        assert asked(guide, review, "merge"), "open images may show that they are one class"
+        rows = review.members(each)
+        review.take(Accept(images=contents(run, rows[: len(rows) - 1])))
+    assert not asked(guide, review, "merge")
+
+
+def test_categories_that_were_kept_apart_are_so_in_the_reviewed_run(confused: tuple[Run, Ints]) -> None:
+    run, _ = confused
+    guide, review = guided(run)
+    (question,) = asked(guide, review, "merge")
+    review.take(Keep(categories=question.categories))
+    again = review.run()
+    assert [each.kept_apart for each in again.categories] == [(4,), (), (), (), (0,)]
+    assert not asked(*guided(again), "merge")
+    review.take(Merge(categories=(0, 4)))
+    assert not any(each.kept_apart for each in review.run().categories)
+
+
 def test_images_shown_beside_others_are_of_different_moments(confused: tuple[Run, Ints]) -> None:
     run, _ = confused
     guide, review = guided(run)

@@ -178,7 +178,10 @@ class EarlierReview:
             for each in self.before.categories
             if not is_generated(each.name) and each.name not in {one.name for one in found.values()}
         ]
-        return tuple(found[row] for row in range(len(outlined))), lost
+        left = {each.id for each in found.values()}
+        kept = {each.id: tuple(other for other in each.kept_apart if other in left) for each in self.before.categories}
+        categories = (found[row] for row in range(len(outlined)))
+        return tuple(replace(each, kept_apart=kept.get(each.id, ())) for each in categories), lost
 
     def _matched(self, before: Run, outlined: tuple[Category, ...], own: Ints, taken: set[int]) -> dict[int, Category]:
         """Match the new categories with those of the earlier run that are not taken, by the images they share."""

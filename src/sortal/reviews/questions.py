@@ -40,6 +40,7 @@ BESIDE = 8  # images of each category, or part, that are shown beside the other
 OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
 # Likelihoods from which a merge, or a split, is proposed: above, half or more were right (benchmarks/archive).
 MERGE_LIKELY, SPLIT_LIKELY = 0.7, 0.5
+FEW_LEFT = 0.1  # share of a named category that is open at most, where nobody is asked whether it is another one
 EXAMINED = 60  # categories that are examined for a split: the least sure
 SCREEN = 40  # images of an audit, or of a page of a candidate for a new category
 MOST_RANKED = 1000  # images of a candidate that can be shown
@@ -239,7 +240,8 @@ class Guide:
             )
             settled = not len(free[first.id]) and not len(free[second.id])
             said = second.id in first.apart or frozenset((first.id, second.id)) in told
-            if settled or said or first.kind == second.kind == KNOWN:
+            done = all(not is_generated(c.name) and len(free[c.id]) <= FEW_LEFT * sizes[c.id] for c in (first, second))
+            if settled or said or done or first.kind == second.kind == KNOWN:
                 continue
             likely, both = float(alike[pair]), (first.id, second.id)
             rows = tuple(tuple(self.typical(review, each, BESIDE)) for each in both)

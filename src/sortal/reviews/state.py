@@ -69,7 +69,14 @@ class State:
         self.category, self.reviewed = a.category_id.copy(), a.reviewed.copy()
         self.next_id, self.rejected = self.base.facts.next_id, self.base.rejected
         self.categories = {
-            each.id: ReviewedCategory(id=each.id, name=each.name, kind=each.kind, former=each.former, made=each.made)
+            each.id: ReviewedCategory(
+                id=each.id,
+                name=each.name,
+                kind=each.kind,
+                former=each.former,
+                apart=frozenset(each.kept_apart),
+                made=each.made,
+            )
             for each in self.base.categories
         }
         self._start = {each.id: row for row, each in enumerate(self.base.categories)}  # rows of centres, by id
@@ -241,8 +248,15 @@ class State:
     def _described(self, ids: Sequence[int]) -> tuple[tuple[Category, ...], Features, Confidence, Features | None]:
         """Return the categories, their centres, and what turns distances into confidence."""
         start, touched = self._start, self._touched
+        apart = {each: tuple(sorted(self.categories[each].apart.intersection(ids))) for each in ids}
         categories = tuple(
-            replace(self.base.categories[start[each.id]], name=each.name, former=each.former, made=each.is_made)
+            replace(
+                self.base.categories[start[each.id]],
+                name=each.name,
+                former=each.former,
+                made=each.is_made,
+                kept_apart=apart[each.id],
+            )
             if each.id in start and each.id not in touched
             else Category(
                 id=each.id,
@@ -250,6 +264,7 @@ class State:
                 kind=each.kind,
                 former=each.former,
                 made=each.is_made,
+                kept_apart=apart[each.id],
                 weight=len(self._single(each.id)),
             )
             for each in map(self.categories.__getitem__, ids)

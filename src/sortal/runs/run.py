@@ -131,6 +131,7 @@ class Category:
     kind: CategoryKind
     former: tuple[str, ...] = ()  # other names of its class, in labels that were given before it was renamed or merged
     made: bool = False  # whether a person has named, merged, split or kept it: a statement about all its images
+    kept_apart: tuple[int, ...] = ()  # ids of categories that a person has said it is not to be merged with
     weight: int = 0  # images that its centre is the mean of
     size: int = 0  # images of every status
     labelled: int = 0

@@ -40,12 +40,12 @@ CONTENT_DIGEST = re.compile("[0-9a-f]{32}")  # the digest of a content
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
 # Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
 VALUES, TEXTS, NUMBERS = (
-    ("typical", "former", "made"),
+    ("typical", "former", "made", "kept_apart"),
     ("name", "kind"),
     ("size", "labelled", "unsure", "other", "cohesion", "nearest_known_id"),
 )
 # Columns that earlier versions did not write, with what every cell is then.
-LATER_COLUMNS = {"other": "0", "apart": "0", "made": "false"}
+LATER_COLUMNS = {"other": "0", "apart": "0", "made": "false", "kept_apart": "[]"}
 WEIGHT, CENTRE = "centre_images", "centre"
 CANDIDATE = ("candidate", "file_name", "folder", "nearest", "nearest_id")  # columns of CANDIDATES, a row per file
 

@@ -72,7 +72,7 @@ def test_merge_split_move_rename_undo_restart_and_redo(run: Run, opened: Open, t
         page.wait_for_selector("#names[open]")
         page.keyboard.type("fern")
         press(page, "Enter")
-        says(page, "Split 2 images off as 'fern'")
+        says(page, "Put 2 images into the new category 'fern'")
         press(page, "Shift+ArrowRight", "Shift+ArrowRight", "m")
         page.wait_for_selector("#names[open]")
         page.keyboard.type("class 1")
@@ -100,7 +100,7 @@ def test_merge_split_move_rename_undo_restart_and_redo(run: Run, opened: Open, t
         says(page, "Redid: merged")
     found = load_run(run.folder)
     assert "new 1" not in found.names.values()
-    assert (found.assignments.reviewed == ReviewState.MOVED).sum() == 3
+    assert (found.assignments.reviewed == ReviewState.MOVED).sum() == 5
 
 
 def test_an_exact_name_asks_before_merging_and_a_beginning_is_not_taken_for_it(
@@ -179,6 +179,10 @@ def test_images_are_chosen_by_clicks_ranges_and_a_box(client: Client, opened: Op
     assert page.inner_text(".chosen") == "4 of 12 chosen"
     cells.nth(3).click(modifiers=["Control"])
     assert page.inner_text(".chosen") == "3 of 12 chosen"
+    cells.nth(8).click()
+    assert page.inner_text(".chosen") == "4 of 12 chosen", "a second click adds, as in questions"
+    cells.nth(8).click()
+    assert page.inner_text(".chosen") == "3 of 12 chosen"
     first, second = cells.nth(0).bounding_box(), cells.nth(1).bounding_box()
     assert first is not None
     assert second is not None
@@ -191,6 +195,23 @@ def test_images_are_chosen_by_clicks_ranges_and_a_box(client: Client, opened: Op
     assert page.inner_text(".chosen") == "12 of 12 chosen"
     press(page, "Escape", "e")
     assert page.inner_text(".chosen") == "12 of 12 chosen"
+
+
+def test_images_that_are_split_off_by_hand_are_settled(client: Client, opened: Open) -> None:
+    page = opened(client, "/category/4")
+    page.wait_for_selector(".cell img")
+    cells = [page.locator(".cell").nth(at) for at in (1, 3)]
+    rows = [int(cell.get_attribute("data-row") or -1) for cell in cells]
+    for cell in cells:
+        cell.click()
+    press(page, "s")
+    page.wait_for_selector("#names[open]")
+    page.keyboard.type("rowan")
+    press(page, "Enter")
+    says(page, "Put 2 images into the new category 'rowan'")
+    review = client.session._review
+    assert {review.categories[int(each)].name for each in review.category[rows]} == {"rowan"}
+    assert review.settled[rows].all()
 
 
 def test_one_key_confirms_what_is_in_view_but_the_marked(run: Run, client: Client, opened: Open) -> None:
@@ -312,7 +333,7 @@ def test_a_lasso_on_the_map_chooses_images(run: Run, client: Client, opened: Ope
     page.wait_for_selector("#names[open]")
     page.keyboard.type("split")
     press(page, "Enter")
-    says(page, f"Split {count} images off as 'split'")
+    says(page, f"Put {count} images into the new category 'split'")
 
 
 def client_map(client: Client) -> Any:

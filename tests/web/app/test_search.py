@@ -137,3 +137,11 @@ def test_what_is_found_is_decided_by_the_same_keys(client: Client, opened: Open)
     page.keyboard.type("rescued")
     press(page, "Enter")
     says(page, "Put 1 image into the new category 'rescued'")
+
+
+def test_a_search_after_the_end_of_the_review_says_so(client: Client, opened: Open) -> None:
+    page = opened(client, "/search")
+    page.route("**/api/**", lambda route: route.abort("connectionrefused"))
+    page.fill(".search input", "photos")
+    page.wait_for_function("() => document.querySelector('.grid').innerText.includes('Has the review ended?')")
+    assert page.inner_text(".chosen") == ""

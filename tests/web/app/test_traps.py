@@ -105,6 +105,10 @@ def test_clicks_and_taps_toggle_and_the_answer_says_what_it_will_do(client: Clie
     if "So far" in page.inner_text(".question"):
         press(page, "t")
     says(page, "Confirmed")
+    message, bar = (page.locator(each).bounding_box() for each in ("#toast", ".answers"))
+    assert message is not None
+    assert bar is not None
+    assert message["y"] + message["height"] <= bar["y"], "it covers no answer"
     reviewed = client.session._review.reviewed[rows].tolist()
     assert reviewed == [ReviewState.REJECTED] * 3 + [ReviewState.CONFIRMED]
 

@@ -297,6 +297,11 @@ def test_answers_are_added_and_taken_back(call: Call) -> None:
         return [two, two.back(), two.back().back().back()].map(({ answers, shown, wrong }) => [answers, shown, wrong]);
     }"""
     assert call("review/queue", grown) == [["yn", [1, 2, 3], [2]], ["y", [1, 2], [2]], ["", [], []]]
+    wrong = "() => new m.Growth().and('y', [1, 2], [2]).and('n', [3], [3]).wrongAfter('y')"
+    assert call("review/queue", wrong) == 1
+    page = {"number": 1, "pages": 3, "open": 40, "seen": 13, "unseen": 4, "skipped": 0}
+    facts = call("review/phrases", "growthFacts", page, "y", 2)
+    assert facts[1] == " So far 11 seen and 4 unseen would be accepted."
 
 
 def test_sentences_have_the_right_number(call: Call) -> None:

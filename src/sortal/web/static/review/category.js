@@ -23,7 +23,7 @@ const BUTTONS = {
   confirm: "Confirm",
   move: "Move",
   reject: "Wrong here",
-  bin: "No category",
+  bin: "Into the bin",
   split: "Split off",
   propose: "Propose a split",
   rename: "Rename",
@@ -69,7 +69,7 @@ function actionsOf(id, grid, other) {
     bin: needsChoice(() => act({ do: "bin", rows: chosen() })),
     split: needsChoice(async () => {
       const to = await chooseName(`Split ${counted(chosen().length, "image")} off as`, { existing: false });
-      if (to) await act({ do: "split", rows: chosen(), name: to.name });
+      if (to) await act({ do: "create", rows: chosen(), name: to.name }); // each was chosen by hand
     }),
     rename: async () => follow(await rename(id)),
     propose: async () => goTo(`split/${id}`),

@@ -13,6 +13,8 @@ const BEYOND = 3; // lines above and below the view
 const COVERED = 170; // pixels at the top of the window that bars may cover
 const COARSE = 280; // pixels of a cell that a thumbnail is too coarse for
 
+export const NONE_HERE = "No images here."; // said where a grid is empty
+
 /** The columns that a grid needs; without any images. */
 export const NO_IMAGES = Object.fromEntries(
   ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"].map((name) => [name, []]),
@@ -28,7 +30,7 @@ export function reviewedWord({ reviewed, labelled }, index) {
 export class Grid {
   /**
    * `data` has the columns of the server; `changed` is called when the selection changes; `named` shows categories.
-   * With a `word`, which is written on what is chosen, clicks and boxes add to the choice; `fixed` allows none.
+   * A click adds to the choice; with a `word`, which is written on what is chosen, boxes do, too; `fixed` allows none.
    * `ofGroups` says that an image stands for all of its group, wherever they are.
    */
   constructor(data, options = {}) {
@@ -43,7 +45,7 @@ export class Grid {
     this.ofGroups = ofGroups;
     this.cells = new Map(); // by index
     this.spare = new Map(); // of images that may be drawn again, by row
-    this.empty = make("p", { className: "state", textContent: "No images here.", hidden: true });
+    this.empty = make("p", { className: "state", textContent: NONE_HERE, hidden: true });
     this.element.append(this.empty);
     this.chosen = new Set(); // rows
     this.seen = new Set(); // rows that have been in view
@@ -290,11 +292,8 @@ export class Grid {
   clicked(event) {
     const index = this.indexOfEvent(event);
     if (index < 0) return this.word ? undefined : this.choose([]);
-    const [row, adds] = [this.data.rows[index], event.ctrlKey || event.metaKey || Boolean(this.word)];
-    const only = this.chosen.size === 1 && this.chosen.has(row);
-    if (event.shiftKey) this.chooseRange(index, adds);
-    else if (adds) this.toggle(index);
-    else this.choose(only ? [] : [row]);
+    if (event.shiftKey) this.chooseRange(index, event.ctrlKey || event.metaKey || Boolean(this.word));
+    else this.toggle(index);
     this.cursor = index;
     if (!event.shiftKey) this.anchor = index;
     this.mark();

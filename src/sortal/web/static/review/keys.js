@@ -23,7 +23,7 @@ export const KEYS = {
     confirm: ["c", "confirm the chosen"],
     move: ["m", "move the chosen"],
     reject: ["w", "wrong here: to the most similar other category"],
-    bin: ["x", "belongs to no category: into the bin"],
+    bin: ["x", "into the bin: in no category"],
     split: ["s", "split the chosen off"],
     propose: ["S", "propose a split"],
     rename: ["r", "rename"],
@@ -50,7 +50,7 @@ export const KEYS = {
   map: {
     confirm: ["c", "confirm those in the lasso, or the chosen of them"],
     move: ["m", "move them"],
-    bin: ["x", "belong to no category: into the bin"],
+    bin: ["x", "into the bin: in no category"],
     split: ["s", "split them off their category"],
     like: ["l", "more like this"],
     lasso: ["drag", "draw a lasso"],
@@ -70,7 +70,7 @@ export const KEYS = {
   search: {
     confirm: ["c", "confirm the chosen"],
     move: ["m", "move the chosen"],
-    bin: ["x", "belong to no category: into the bin"],
+    bin: ["x", "into the bin: in no category"],
     split: ["s", "split the chosen off their category"],
     chooseInView: ["e", "choose all in view"],
     like: ["l", "more like this"],
@@ -92,8 +92,9 @@ export const KEYS = {
     most: ["m", "most: at most a quarter is wrong"],
     bad: ["n", "no, more are wrong"],
     take: ["t", "take what is sure so far"],
-    bin: ["x", "the chosen belong to no category: into the bin"],
+    bin: ["x", "the chosen into the bin"],
     rename: ["r", "name it"],
+    split: ["S", "propose a split"],
     back: ["Ctrl-Z", "back"],
   },
   merge: {
@@ -104,12 +105,12 @@ export const KEYS = {
   split: { yes: ["y", "two classes: split"], no: ["n", "one class: never ask again"], parts: ["p", "other parts"] },
   audit: {
     yes: ["y", "all but the chosen are right"],
-    bin: ["x", "the same, and the chosen belong to no category: into the bin"],
+    bin: ["x", "the same, and the chosen into the bin"],
   },
   page: {
     yes: ["y", "confirm all but the chosen"],
     no: ["n", "none of them"],
-    bin: ["x", "the chosen belong to no category: into the bin"],
+    bin: ["x", "the chosen into the bin"],
     rename: ["r", "name it"],
   },
   other: {

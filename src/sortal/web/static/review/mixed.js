@@ -6,7 +6,7 @@ import { categoryOf, decide } from "/static/review/state.js";
 import { needsImages, toolsOf } from "/static/review/toolbar.js";
 import { counted } from "/static/shared/text.js";
 
-const BUTTONS = { confirm: "Confirm", move: "Move", split: "Split off", bin: "No category" };
+const BUTTONS = { confirm: "Confirm", move: "Move", split: "Split off", bin: "Into the bin" };
 
 /** The category that most of these rows of a grid are in, and those of them that are. */
 function largestGroup({ data, indexOf }, rows) {
@@ -31,10 +31,10 @@ export function mixedActions(grid, rowsOf = () => [...grid.chosen], hint = undef
     split: withImages(async (rows) => {
       const [own, wanted] = largestGroup(grid, rows);
       const from = categoryOf(own)?.name; // none, if they are in the bin
-      const [images, does] = [counted(wanted.length, "image"), from ? "split" : "create"];
+      const images = counted(wanted.length, "image");
       const title = from ? `Split ${images} off ${from} as` : `Take ${images} out of the bin as`;
       const to = await chooseName(title, { existing: false });
-      if (to) await act({ do: does, rows: wanted, name: to.name });
+      if (to) await act({ do: "create", rows: wanted, name: to.name }); // each was chosen by hand
     }),
     bin: withImages((rows) => act({ do: "bin", rows })),
     chooseInView: () => grid.choose(grid.rowsInView()),

@@ -56,7 +56,7 @@ function introduction(questions) {
     return "Questions that settle the most images per second come first. Each is one screen, answered by one key.";
   }
   if (state.settled < state.images) return "Nothing is left to ask.";
-  return "Every image is settled. Sort again, export, or look at any category.";
+  return "Every image is settled. Nothing is left to sort: export the run, or look at any category.";
 }
 
 function questionLink(item) {

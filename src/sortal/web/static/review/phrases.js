@@ -55,3 +55,13 @@ export function consequence(images, wrong) {
   if (!wrong) return `Confirm all ${thousands(images)}`;
   return wrong < images ? `Confirm ${thousands(images - wrong)}, remove ${thousands(wrong)}` : `Remove all ${wrong}`;
 }
+
+/** Say which page is shown, and what follows from the answers, by which so many of those seen are wrong. */
+export function growthFacts({ number, pages, open, seen, unseen, skipped }, answers, wrong) {
+  const place = `Page ${thousands(number + 1)} of ${thousands(pages)}`;
+  return [
+    `${place}, from the surest to the least sure, of ${counted(open, "open image")}.`,
+    answers && ` So far ${thousands(seen - wrong)} seen and ${thousands(unseen)} unseen would be accepted.`,
+    skipped > 0 && ` If these are right, ${thousands(skipped)} ${answers ? "more" : "before"} are accepted unseen.`,
+  ].filter(Boolean);
+}

@@ -6,7 +6,7 @@ import { disputed, name, union } from "/static/review/disputes.js";
 import { Grid } from "/static/review/grid.js";
 import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
-import { consequence, intoBin, sureness } from "/static/review/phrases.js";
+import { consequence, growthFacts, intoBin, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
 import { asking, Growth, isTaken, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
@@ -194,6 +194,7 @@ async function grow(body, item, at, next) {
       count.textContent = wrong ? `${counted(wrong, "image")} chosen as wrong.` : hint;
       relabel(body, keys);
     };
+    const facts = growthFacts(found, growth.answers, growth.wrongAfter(state.answers.all));
     const before = grids;
     const groups = [found.typical, found.page].filter((rows) => rows.length);
     grids = [];
@@ -202,7 +203,7 @@ async function grow(body, item, at, next) {
     if (page.length) bar = body.querySelector(".answers"); // that of this question
     const titles = grids.length > 1 ? ["The surest", "At the edge"] : [];
     body.replaceChildren(
-      headline(["Are these all ", shown(categoryOf(id)), "?"], ...growthFacts(found, growth.answers)),
+      headline(["Are these all ", shown(categoryOf(id)), "?"], ...facts),
       make("p", { className: "small" }, count),
       ...grids.flatMap(({ element }, group) => [
         ...titles.slice(group, group + 1).map((textContent) => make("h2", { textContent })),
@@ -221,6 +222,7 @@ async function grow(body, item, at, next) {
     most: answer(state.answers.most),
     bad: answer(state.answers.bad),
     take: once(finish),
+    split: () => goTo(`split/${id}`),
     bin: once(binChosen(() => grids, at)),
     rename: () => rename(id),
     back: once(back),
@@ -229,16 +231,6 @@ async function grow(body, item, at, next) {
   await draw(growth);
   busy = false;
   return { keys, close: () => closeAll(grids)() };
-}
-
-/** Say which page is shown, and what follows from the answers. */
-function growthFacts({ number, pages, open, seen, unseen, skipped }, answers) {
-  const place = `Page ${thousands(number + 1)} of ${thousands(pages)}`;
-  return [
-    `${place}, from the surest to the least sure, of ${counted(open, "open image")}.`,
-    answers && ` So far ${thousands(seen)} seen and ${thousands(unseen)} unseen would be accepted.`,
-    skipped > 0 && ` If these are right, ${thousands(skipped)} ${answers ? "more" : "before"} are accepted unseen.`,
-  ].filter(Boolean);
 }
 
 async function merge(body, item, at) {

@@ -70,6 +70,11 @@ export class Growth {
     return this.pages.flatMap(({ wrong }) => wrong);
   }
 
+  /** How many images were chosen as wrong on pages with this answer. */
+  wrongAfter(answer) {
+    return this.pages.filter(({ letter }) => letter === answer).flatMap(({ wrong }) => wrong).length;
+  }
+
   /** The answers with one more. */
   and(letter, rows, wrong) {
     return new Growth([...this.pages, { letter, rows, wrong }]);

@@ -1,6 +1,6 @@
 // Images by their names, files and columns, by what is seen in them, or by their likeness to one image.
 
-import { Grid, NO_IMAGES } from "/static/review/grid.js";
+import { Grid, NO_IMAGES, NONE_HERE } from "/static/review/grid.js";
 import { openImage } from "/static/review/image.js";
 import { bind } from "/static/review/keys.js";
 import { mixedActions, mixedTools } from "/static/review/mixed.js";
@@ -35,11 +35,22 @@ function results(addressOf, told = () => {}) {
     more.hidden = rows.length >= Math.min(total, state.most_searched);
   }
 
+  /** Say why there is no answer, instead of that nothing was found. */
+  function failed(own, error) {
+    if (own === loads) {
+      grid.empty.textContent = error.message;
+      if (!grid.count) count.textContent = "";
+    }
+    throw error;
+  }
+
   async function load(least = 0) {
     const own = ++loads;
     const address = addressOf();
-    const found = address ? await get(`${address}${address.includes("?") ? "&" : "?"}most=${least}`) : NOTHING;
+    const asked = `${address}${address.includes("?") ? "&" : "?"}most=${least}`;
+    const found = address ? await get(asked).catch((error) => failed(own, error)) : NOTHING;
     if (own !== loads) return; // something else was asked for meanwhile
+    grid.empty.textContent = NONE_HERE;
     grid.show(found);
     tell();
     told(found);

@@ -3,7 +3,7 @@
 import { request } from "/static/review/entry.js";
 import { byId } from "/static/shared/dom.js";
 
-const SILENT = "The server does not answer. Is sortal review still running?";
+const SILENT = "The server does not answer. Has the review ended? Nothing that was decided is lost.";
 const WATCH_EVERY = 1500; // milliseconds
 
 /** What /api/overview answers, with the constants of the server, and the words that names are chosen from. */
@@ -17,7 +17,9 @@ const listeners = new Set();
 export const onChange = (listener) => listeners.add(listener);
 
 export async function get(path) {
-  const answer = await request(path, { headers: { Accept: "application/json" } });
+  const answer = await request(path, { headers: { Accept: "application/json" } }).catch(() => {
+    throw new Error(SILENT);
+  });
   const body = await answer.json().catch(() => ({}));
   if (answer.ok) return body;
   throw Object.assign(new Error(body.message ?? `The server answered ${answer.status}.`), { status: answer.status });
@@ -41,6 +43,9 @@ export function toast(text, bad = false) {
   const box = byId("toast");
   box.textContent = text;
   box.classList.toggle("bad", bad);
+  const bars = [...document.querySelectorAll(".answers, .sticky")];
+  const below = bars.filter((each) => getComputedStyle(each).position === "fixed").map((each) => each.offsetHeight);
+  box.style.bottom = below.length ? `calc(${Math.max(...below)}px + 0.6rem)` : ""; // so that no answer is covered
   box.hidden = false;
   clearTimeout(hiding);
   hiding = setTimeout(() => { box.hidden = true; }, bad ? 8000 : 4000);
@@ -92,7 +97,7 @@ export function watch() {
       const { version } = await getAsking("/api/version");
       if (version !== state.version) await refresh();
     } catch (error) {
-      if (error.status !== 403) toast(error.status ? error.message : SILENT, true);
+      if (error.status !== 403) toast(error.message, true);
     }
   }, WATCH_EVERY);
 }
