@@ -8,7 +8,7 @@ from sortal.config import CONVNET, SMALLER, VECTORS
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job
 from sortal.errors import InputError, Remedy
-from sortal.system.text import duration
+from sortal.system.text import duration, plural
 
 LONG = 600  # seconds from which quicker ways are named
 WORTH = 0.75  # share of the time that a way may take, at most, to be named
@@ -57,7 +57,7 @@ def _ways(job: Job, small: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
     settings, n, epochs = job.settings, len(job.images), job.recipe.training.epochs
     sample = max(FEWEST_SUGGESTED, 1000 * round(SUGGESTED_SHARE * n / 1000))
     if settings.learn_on is None and sample <= n // 2:
-        yield f"learn on {sample:,} images and predict the others", {"learn_on": sample}
+        yield f"learn on {plural(sample, 'image')} and predict the others", {"learn_on": sample}
     if small is not None:
         yield "see smaller images", {"image_size": small}
     if not job.recipe.learns:

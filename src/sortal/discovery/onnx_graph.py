@@ -33,6 +33,7 @@ from sortal.runs.reference import reference_of
 from sortal.runs.run import KNOWN, MODEL, NEW, OTHER, UNSURE, Run
 from sortal.system.distributed import alone
 from sortal.system.progress import Runtime
+from sortal.system.text import plural
 
 GRAPH_STATUSES = (KNOWN, NEW, UNSURE, OTHER)  # by their numbers in the output
 GRAPH_OUTPUTS = ("category_id", "confidence", "status", "features")
@@ -251,5 +252,6 @@ def _check(content: bytes, graph: SortingGraph, inputs: Tensor, run: Run, runtim
     if (((differ > MOST_DIFFERENT) | moved | changed) & ~either).any():
         raise SortalError(
             f"The graph does not compute what predict does: confidences differ by up to {differ.max():.4f}, and so do "
-            f"{moved.sum()} of {n} categories and {changed.sum()} of {n} statuses. It was not written."
+            f"{moved.sum()} of {plural(n, 'category', 'categories')} and {changed.sum()} of {plural(n, 'status', 'statuses')}. "
+            "It was not written."
         )

@@ -57,7 +57,7 @@ def _labels(run: Run) -> list[tuple[str, str]]:
     rows = [("labelled images", f"{sum(counts.values()):,} of {len(a):,}")]
     if counts:
         fewest, most = min(counts.values()), max(counts.values())
-        each = f"{fewest:,} each" if fewest == most else f"{fewest:,} to {most:,} images each"
+        each = f"{fewest:,} each" if fewest == most else f"{fewest:,} to {plural(most, 'image')} each"
         rows.append(("labelled classes", f"{len(counts):,}, {each}"))
     reviewed = Counter(word for word in words_of(a.reviewed) if word != ReviewState.OPEN.word)
     rows += [("reviewed by people", ", ".join(f"{n:,} {word}" for word, n in reviewed.items()))] if reviewed else []

@@ -58,7 +58,7 @@ def check_known(known: Mapping[str, Sequence[bool]], files: Sequence[str], forma
     if lacking:
         missing = "; ".join(
             f"its {what}, which {plural(len(images), 'image')} of {len(files):,} "
-            f"{'does' if len(images) == 1 else 'do'} not have: {listing(images)}"
+            f"{'lacks' if len(images) == 1 else 'lack'}: {listing(images)}"
             for what, images in lacking.items()
         )
         others = {what: [name for name in USUAL_NAMES[what] if name != what][:3] for what in lacking}
