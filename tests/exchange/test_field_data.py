@@ -37,8 +37,8 @@ def test_what_is_missing_is_named_with_the_images() -> None:
     with pytest.raises(InputError) as caught:
         check_known({"time": [True, False], "latitude": [False, False]}, ["a.jpg", "b.jpg"], "camtrap-dp")
     assert str(caught.value) == (
-        "The format camtrap-dp needs for every image: its time, which 1 image of 2 does not have: 'b.jpg'; its "
-        "latitude, which 2 images of 2 do not have: 'a.jpg', 'b.jpg'. Sort the images again with sortal discover RUN "
+        "The format camtrap-dp needs for every image: its time, which 1 image of 2 lacks: 'b.jpg'; its "
+        "latitude, which 2 images of 2 lack: 'a.jpg', 'b.jpg'. Sort the images again with sortal discover RUN "
         "--exif, if their EXIF data has it, or with a table that has the columns: time (or timestamp, datetime, "
         "datetimeoriginal, …), latitude (or decimallatitude, lat, exiflatitude, …)."
     )

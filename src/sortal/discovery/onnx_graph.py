@@ -252,6 +252,5 @@ def _check(content: bytes, graph: SortingGraph, inputs: Tensor, run: Run, runtim
     if (((differ > MOST_DIFFERENT) | moved | changed) & ~either).any():
         raise SortalError(
             f"The graph does not compute what predict does: confidences differ by up to {differ.max():.4f}, and so do "
-            f"{moved.sum()} of {plural(n, 'category', 'categories')} and {changed.sum()} of {plural(n, 'status', 'statuses')}. "
-            "It was not written."
+            f"{moved.sum()} of {plural(n, 'category', 'categories')} and {changed.sum()} statuses. It was not written."
         )
