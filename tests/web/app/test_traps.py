@@ -236,7 +236,7 @@ def test_a_made_up_name_is_never_used_again(client: Client, opened: Open) -> Non
         press(page, " ", "s")
         page.wait_for_selector("#names[open]")
         press(page, "Enter")
-        says(page, "Split 1 image off")
+        says(page, "Put 1 image into the new category")
         page.wait_for_function("() => document.getElementById('names').open === false")
         used.append(names(client)[-1])
         press(page, "Control+z")
