@@ -35,7 +35,7 @@ HUB_README = """---
 # {title}
 
 This model sorts images into {count} categories. Of these, {known} had labels, and {new} were found in unlabelled images
-by [Sortal](https://pypi.org/project/sortal/). It gives each image a category, a confidence, and a status: known, new,
+by Sortal (`pip install sortal`). It gives each image a category, a confidence, and a status: known, new,
 unsure, or other (fits no category).
 
 ## Use
