@@ -408,7 +408,7 @@ def test_run_json_records_the_settings_and_circumstances(sorted_run: SortedRun) 
     wanted = {name: SETTINGS[name] for name in ("k", "backbone", "epochs", "n_init", "k_max", "held_out")}
     wanted |= {"method": "sortal", "weights": None, "lr": "auto", "views": "auto", "seed": 0, "unsure_below": 0.5}
     wanted |= {"learn_on": None, "max_pixels": MAX_PIXELS, "granularity": "usual", "trained": "auto", "set": []}
-    wanted |= {"groups": "auto"}
+    wanted |= {"groups": "auto", "image_size": "auto"}
     assert saved["settings"] == wanted
     assert (saved["format"], saved["device"], saved["next_id"]) == ("sortal run 2", "cpu", 6)
     assert saved["images"] == [{"folder": str(sorted_run.images), "images": N, "paths": {}}]
