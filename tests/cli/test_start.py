@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import Terminal, invoke, refused
+from support.own_processes import usual_signals
 from support.reviews import answers, wait_for
 
 from sortal.cli import start
@@ -15,7 +16,8 @@ from sortal.cli import start
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # Ctrl-C, or the terminal is closed
 def test_the_page_is_served_until_ctrl_c(tmp_path: Path, number: signal.Signals) -> None:
     words = [sys.executable, "-m", "sortal", "app", str(tmp_path), "--no-browser"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, preexec_fn=usual_signals) as process:
         assert process.stdout is not None
         link = process.stdout.readline()
         assert link.startswith("Start page: http://127.0.0.1:")
@@ -23,7 +25,10 @@ def test_the_page_is_served_until_ctrl_c(tmp_path: Path, number: signal.Signals)
         assert process.stdout.readline() == "Ctrl-C ends the start page.\n"
         wait_for(lambda: answers(int(link.split(":")[3].partition("/")[0])))
         process.send_signal(number)
-        out, errors = process.communicate(timeout=60)
+        try:
+            out, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, out, errors) == (0, "", "")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 
 from support.world import Done
 
@@ -17,5 +18,6 @@ def ended(process: subprocess.Popen[bytes]) -> Done:
 
 def usual_signals() -> None:
     """Set signals as a shell does: what starts the tests may ignore some."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    hangup = () if sys.platform == "win32" else (signal.SIGHUP,)
+    for number in (signal.SIGINT, signal.SIGTERM, *hangup):
         signal.signal(number, signal.SIG_DFL)
