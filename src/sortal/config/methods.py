@@ -149,95 +149,33 @@ def registration_of(reference: str) -> Registration:
 
 
 # Sortal's own, in the order of the paper's tables; docs/methods gives the sources.
-_AT = "sortal.learning.methods"
+
+
+def _register(name: str, code: str, title: str, losses: type, **of: Any) -> None:
+    """Register a method whose class, and whose clustering if that is its own, are in a module of `learning.methods`."""
+    if of.get("clustering") == "own":
+        of["cluster"] = f"sortal.learning.methods.{code.partition(':')[0]}:cluster"
+    learner = f"sortal.learning.methods.{code}" if ":" in code else None
+    register(name, learner, title=title, losses=losses, **of)
+
+
+_HEAD: dict[str, Any] = {"clustering": "head", "needs_k": True}
+_LIKE_SIMGCD: dict[str, Any] = {**_HEAD, "training": Training(decay_biases=False)}
+_OWN: dict[str, Any] = {"clustering": "own", "finds_k": True}
+_STEP = Training(schedule="step", final_lr=0.1, weight_decay=1e-4)
+_WARM = Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4)
+_REPEATED = Training(epochs=200, patches=0.5, repeats=8.0)
 register("kmeans", None, title="k-means")
-register(
-    "rankstats",
-    f"{_AT}.rankstats:RankStats",
-    title="RankStats+",
-    losses=Ranks,
-    training=Training(schedule="step", final_lr=0.1, weight_decay=1e-4),
-    clustering="head",
-    needs_k=True,
-)
-register(
-    "uno",
-    f"{_AT}.uno:Uno",
-    title="UNO+",
-    losses=Swaps,
-    training=Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),
-    clustering="head",
-    needs_k=True,
-)
-register("gcd", f"{_AT}.contrastive:Contrastive", title="GCD", losses=Contrast)
-register(
-    "simgcd",
-    f"{_AT}.simgcd:SimGcd",
-    title="SimGCD",
-    losses=Distillation,
-    training=Training(decay_biases=False),
-    clustering="head",
-    needs_k=True,
-)
-register(
-    "sortal",
-    f"{_AT}.sortal:Sortal",
-    title="Sortal",
-    losses=Rounds,
-    training=Training(epochs=200, patches=0.5, repeats=8.0),
-)
-# Those that followed SimGCD
-for _name, _at, _title, _losses in (
-    ("legogcd", "legogcd:LegoGcd", "LegoGCD", Retention),
-    ("rlcd", "rlcd:Rlcd", "RLCD", Reciprocity),
-    ("debgcd", "debgcd:DebGcd", "DebGCD", Debiasing),
-):
-    register(
-        _name,
-        f"{_AT}.{_at}",
-        title=_title,
-        losses=_losses,
-        training=Training(decay_biases=False),
-        clustering="head",
-        needs_k=True,
-    )
-register(
-    "cms",
-    f"{_AT}.cms:Cms",
-    title="CMS",
-    losses=MeanShift,
-    training=Training(lr=0.05, final_lr=5e-3),
-    clustering="own",
-    cluster=f"{_AT}.cms:cluster",
-    finds_k=True,
-)
-register(
-    "selex",
-    f"{_AT}.selex:Selex",
-    title="SelEx",
-    losses=SelfExpertise,
-    clustering="own",
-    cluster=f"{_AT}.selex:cluster",
-    needs_k=True,
-    trained=2,
-)
-register(
-    "umap-hdbscan",
-    None,
-    title="UMAP + HDBSCAN",
-    losses=Density,
-    clustering="own",
-    cluster=f"{_AT}.umap_hdbscan:cluster",
-    finds_k=True,
-)
-register(
-    "mgce",
-    f"{_AT}.mgce:Mgce",
-    title="MGCE's graph",
-    losses=Communities,
-    training=Training(lr=0.05),
-    clustering="own",
-    cluster=f"{_AT}.mgce:cluster",
-    finds_k=True,
-)
+_register("rankstats", "rankstats:RankStats", "RankStats+", Ranks, training=_STEP, **_HEAD)
+_register("uno", "uno:Uno", "UNO+", Swaps, training=_WARM, **_HEAD)
+_register("gcd", "contrastive:Contrastive", "GCD", Contrast)
+_register("simgcd", "simgcd:SimGcd", "SimGCD", Distillation, **_LIKE_SIMGCD)
+_register("sortal", "sortal:Sortal", "Sortal", Rounds, training=_REPEATED)
+_register("legogcd", "legogcd:LegoGcd", "LegoGCD", Retention, **_LIKE_SIMGCD)
+_register("rlcd", "rlcd:Rlcd", "RLCD", Reciprocity, **_LIKE_SIMGCD)
+_register("debgcd", "debgcd:DebGcd", "DebGCD", Debiasing, **_LIKE_SIMGCD)
+_register("cms", "cms:Cms", "CMS", MeanShift, training=Training(lr=0.05, final_lr=5e-3), **_OWN)
+_register("selex", "selex:Selex", "SelEx", SelfExpertise, clustering="own", needs_k=True, trained=2)
+_register("umap-hdbscan", "umap_hdbscan", "UMAP + HDBSCAN", Density, **_OWN)
+_register("mgce", "mgce:Mgce", "MGCE's graph", Communities, training=Training(lr=0.05), **_OWN)
 BUILT_IN.update(METHODS)

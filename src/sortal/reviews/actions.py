@@ -1,8 +1,9 @@
 """What people can decide about a run: the actions, as records and as JSON."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from sortal.system.json_records import read_record
 
@@ -151,43 +152,12 @@ class Withdraw:
     wish: str  # the key of the disputed line
 
 
-Change: TypeAlias = (
-    Rename
-    | Merge
-    | Split
-    | Create
-    | Move
-    | Accept
-    | AcceptCategory
-    | Reject
-    | Bin
-    | PutBack
-    | Grow
-    | Audit
-    | Keep
-    | Leave
-    | Refit
-)
+ImageChange: TypeAlias = Split | Create | Move | Accept | Reject | Bin | PutBack | Leave  # which name `images`
+Change: TypeAlias = Rename | Merge | ImageChange | AcceptCategory | Grow | Audit | Keep | Refit
 Action: TypeAlias = Change | Undo | Redo | Withdraw
+# By their verbs, which are their names in words.
 ACTIONS: dict[str, type[Action]] = {
-    "rename": Rename,
-    "merge": Merge,
-    "split": Split,
-    "create": Create,
-    "move": Move,
-    "accept": Accept,
-    "accept category": AcceptCategory,
-    "reject": Reject,
-    "bin": Bin,
-    "put back": PutBack,
-    "grow": Grow,
-    "audit": Audit,
-    "keep": Keep,
-    "leave": Leave,
-    "refit": Refit,
-    "undo": Undo,
-    "redo": Redo,
-    "withdraw": Withdraw,
+    re.sub("(?<!^)(?=[A-Z])", " ", kind.__name__).lower(): kind for kind in get_args(Action)
 }
 VERBS = {kind: verb for verb, kind in ACTIONS.items()}
 

@@ -11,14 +11,13 @@ import numpy as np
 from sortal.errors import InputError
 from sortal.images.review_states import SEEN, ReviewState
 from sortal.reviews.actions import (
-    Accept,
     Action,
     Bin,
     Contents,
     Create,
     Grow,
+    ImageChange,
     Keep,
-    Leave,
     Merge,
     Move,
     PutBack,
@@ -40,7 +39,6 @@ Wish: TypeAlias = Move | Create | Split | Bin | PutBack | Reject
 
 MOST_PEOPLE = 50
 LONGEST_PERSON = 60  # characters of a name
-IMAGE_CHANGES = (Move, Create, Split, Accept, Reject, Bin, PutBack, Grow, Leave)
 LONGEST_ASKED = 200  # characters that stand for a question
 AWAY_AFTER = 30.0  # seconds without a sign of life, after which others may be asked the same
 
@@ -147,8 +145,8 @@ def independent(review: Review, version: int, action: Action) -> bool:
     if not 0 <= later <= len(review.words) or len(missed) + disputed < later:  # something was undone
         return False
     rows = np.concatenate([NO_ROWS, *(step.former.rows for step in missed)])
-    named = {each for step in missed if not isinstance(step.change, IMAGE_CHANGES) for each in _ids(step.change)}
-    if isinstance(action, IMAGE_CHANGES):
+    named = {each for step in missed if not isinstance(step.change, ImageChange | Grow) for each in _ids(step.change)}
+    if isinstance(action, ImageChange | Grow):
         about = [getattr(action, name, ()) for name in ("images", "seen", "unseen", "wrong")]
         own = review.rows_of([content for part in about for content in part])
         return not np.isin(own, rows).any() and not {*_ids(action), *review.category[own].tolist()} & named

@@ -4,20 +4,7 @@ from collections.abc import Iterable
 
 from sortal.errors import InputError
 from sortal.images.originals import Originals
-from sortal.reviews.actions import (
-    Accept,
-    AcceptCategory,
-    Action,
-    Audit,
-    Bin,
-    Create,
-    Grow,
-    Leave,
-    Move,
-    PutBack,
-    Reject,
-    Split,
-)
+from sortal.reviews.actions import Accept, AcceptCategory, Action, Audit, Grow, ImageChange
 from sortal.reviews.history import Review
 from sortal.system.text import readable
 
@@ -52,15 +39,14 @@ def only_viewable(action: Action, review: Review, originals: Originals) -> Actio
 
 def _about(action: Action, review: Review) -> list[str]:
     """Return the contents of the images that an action says something about, each once."""
+    found: Iterable[str] = ()
     match action:
-        case Split() | Create() | Move() | Accept() | Reject() | Bin() | PutBack() | Leave():
-            found: Iterable[str] = action.images
         case AcceptCategory():
             found = review.contents_of(review.members(action.category).tolist())
         case Grow():
             found = (*action.seen, *action.unseen, *action.wrong)
         case Audit():
             found = (*action.right, *action.wrong)
-        case _:
-            found = ()
+        case _ if isinstance(action, ImageChange):
+            found = action.images
     return list(dict.fromkeys(found))

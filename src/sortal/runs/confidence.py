@@ -20,6 +20,7 @@ confidence in it is multiplied by the chance that it belongs to any category at 
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,26 +74,18 @@ class Confidence:
         """Whether enough images were held out for a confidence of 80% to mean that four out of five are right."""
         return self.held_out >= ENOUGH
 
+    def _by_category(self) -> dict[str, Floats]:
+        """Return all that is known by category, by name."""
+        return {name: each for name, each in vars(self).items() if isinstance(each, np.ndarray)}
+
     def of_rows(self, rows: NDArray[np.bool_]) -> "Confidence":
         """Return the parameters of some categories, given as a mask (k,)."""
-
-        def some(values: Floats | None) -> Floats | None:
-            return None if values is None else values[rows]
-
-        return replace(
-            self,
-            usual=self.usual[rows],
-            deviation=self.deviation[rows],
-            stability=some(self.stability),
-            exponent=some(self.exponent),
-            usual_apart=some(self.usual_apart),
-            deviation_apart=some(self.deviation_apart),
-        )
+        some: dict[str, Any] = {name: each[rows] for name, each in self._by_category().items()}
+        return replace(self, **some)
 
     def suits(self, k: int) -> bool:
         """Tell whether all that is known by category is known of k categories."""
-        every = (self.usual, self.deviation, self.stability, self.exponent, self.usual_apart, self.deviation_apart)
-        return all(each is None or each.shape == (k,) for each in every)
+        return all(each.shape == (k,) for each in self._by_category().values())
 
     def fits_nowhere(self, apart: Floats) -> NDArray[np.bool_]:
         """Return the mask (n,) of images that fit no category, given how far apart they are from similar ones."""

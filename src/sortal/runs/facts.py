@@ -216,15 +216,10 @@ class SplitScores:
     @staticmethod
     def of(images: int, found: Scores) -> "SplitScores":
         """Return the scores of so many images."""
-        return SplitScores(
-            images=images,
-            accuracy=found.accuracy,
-            legacy=found.legacy,
-            nmi=found.nmi,
-            ari=found.ari,
-            known_accuracy=found.known,
-            class_mean=found.class_mean,
-        )
+        same: dict[str, Any] = {
+            name: getattr(found, name) for name in ("accuracy", "legacy", "nmi", "ari", "class_mean")
+        }
+        return SplitScores(images=images, known_accuracy=found.known, **same)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -543,7 +543,7 @@ def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) 
     (home(store) / "pixels.bin").mkdir(parents=True)
     with pytest.raises(InputError, match="cannot be written: Is a directory"):
         pack_small(images, store, runtime=Runtime(workers=1))
-    options = {"file": "/nowhere/x.bin", **asdict(Settings(shorter_side=16, max_pixels=10_000))}
+    options = {"file": "/nowhere/x.bin", "how": asdict(Settings(shorter_side=16, max_pixels=10_000))}
     conversation = packing.store_image(images.paths[0], options)
     next(conversation)
     with pytest.raises(InputError, match="The pixel store in '/nowhere' cannot be written: No such file"):

@@ -54,7 +54,7 @@ class CropReader:
         with temporary_folder(folder) as place:
             file = place / "crops.bin"
             pixels = np.asarray(np.memmap(file, dtype=np.uint8, mode="w+", shape=shape))
-            options = {**asdict(self.settings), "file": str(file), "size": self.size}
+            options = {"how": asdict(self.settings), "file": str(file), "size": self.size}
             run = run_workers(crop_image, items, options=options, workers=self.workers, answer=self._assign)
             with closing(run), closing(self):
                 for row, result in run:
@@ -99,15 +99,9 @@ def crop_image(source: PathOrPixels, options: JsonObject) -> Conversation:
     reply = yield found
     if not reply:
         return found
-    limit, size = options["max_pixels"], options["size"]
+    size = options["size"]
     try:
-        picture = decoding.decode(
-            data,
-            shorter_side=options["shorter_side"],
-            draft=options["draft"],
-            max_pixels=limit,
-            interpolation=options["interpolation"],
-        )
+        picture = decoding.decode(data, **options["how"])
     except UnreadableError as error:
         if not error.lasting:
             raise

@@ -18,14 +18,14 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, Self
 
 import numpy as np
 
-from sortal.config import MAX_PIXELS, Interpolation, SettingsGroup
+from sortal.config import MAX_PIXELS, Interpolation, SettingsGroup, option
 from sortal.errors import InputError, NoSpaceError, Reason, UnreadableError, listing
 from sortal.images import decoding, near_duplicates
 from sortal.images.decoding import Quarantined
@@ -70,10 +70,10 @@ class Resized(Protocol):
 class Settings(SettingsGroup):
     """The settings that, with its content, decide the pixels of an image."""
 
-    shorter_side: int = field(default=decoding.SHORTER_SIDE, metadata={"bounds": {"least": 1}})
-    draft: bool = field(default=True, metadata={"bounds": {}})
-    max_pixels: int = field(default=MAX_PIXELS, metadata={"bounds": {"least": 1}})
-    interpolation: Interpolation = field(default="bicubic", metadata={"bounds": {}})
+    shorter_side: int = option(decoding.SHORTER_SIDE, least=1)
+    draft: bool = option(True)
+    max_pixels: int = option(MAX_PIXELS, least=1)
+    interpolation: Interpolation = option("bicubic")
 
     @classmethod
     def of(cls, network: Resized, max_pixels: int = MAX_PIXELS) -> Self:
@@ -125,7 +125,7 @@ def pack(
         with lock_folder(index.folder(), lambda: runtime.progress(waiting, 0, 0)):
             index.refresh()  # another process may have stored images before this one had the lock
             writer = _Writer(index, budget)
-            options = {**asdict(settings), "file": str(index.pixels())}
+            options = {"how": asdict(settings), "file": str(index.pixels())}
             run = run_workers(store_image, items, options=options, workers=runtime.workers, answer=writer.assign_place)
             with closing(writer), closing(run) as results:
                 for done, (row, result) in enumerate(results, start=1):
@@ -290,20 +290,14 @@ def store_image(source: PathOrPixels, options: JsonObject) -> Conversation:
     """Read an image, ask for a place, and write its pixels there: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
     found: JsonObject = {"digest": decoding.digest(data)}
-    limit, shorter_side = options["max_pixels"], options["shorter_side"]
+    limit, shorter_side = options["how"]["max_pixels"], options["how"]["shorter_side"]
     try:
         size = decoding.size(data, max_pixels=limit)
         width, height = decoding.check_resized(*size, shorter_side, limit)
         place = yield {**found, "bytes": bytes_of(height, width)}
         if not place:
             return found
-        picture = decoding.decode(
-            data,
-            shorter_side=shorter_side,
-            draft=options["draft"],
-            max_pixels=limit,
-            interpolation=options["interpolation"],
-        )
+        picture = decoding.decode(data, **options["how"])
         if picture.rgb.size != 3 * height * width:
             raise UnreadableError("damaged", "its pixels do not match the size in its header")
     except UnreadableError as error:

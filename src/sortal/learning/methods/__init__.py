@@ -17,22 +17,6 @@ from sortal.learning.methods.simgcd import SimGcd
 from sortal.learning.methods.sortal import Sortal
 from sortal.learning.methods.uno import Uno
 
-__all__ = [
-    "Contrastive",
-    "DebGcd",
-    "LegoGcd",
-    "Method",
-    "Problem",
-    "RankStats",
-    "Rlcd",
-    "SimGcd",
-    "Sortal",
-    "Uno",
-    "learner_of",
-    "loaded",
-    "make",
-]
-
 
 def make(recipe: Recipe, backbone: Backbone, *, k: int, known: Sequence[int]) -> Method:
     """Create the method of a recipe; classifiers get k categories, the first of which are the `known` class numbers.

@@ -22,10 +22,6 @@ def _read(table: str) -> dict[str, dict[str, Shares]]:
     return {row[0]: dict(zip(header, each, strict=True)) for row, each in zip(rows, shares, strict=True)}
 
 
-def _number(text: str) -> float | None:
-    return None if text == "-" else float(text)
-
-
 ACCURACY = _read("""\
               kmeans         rankstats      uno            gcd            simgcd
 cifar10       83.6/85.7/82.5 46.8/19.2/60.5 68.6/98.3/53.8 91.5/97.9/88.2 97.0/93.9/98.5
