@@ -225,7 +225,6 @@ TESTED_BY = {
     "sortal.research.benchmark.published": "research/benchmark/test_comparison.py",
     "sortal.research.benchmark.task": "research/benchmark/test_sweep.py",
     "sortal.research.figures": "research/figures/test_drawing.py",
-    "sortal.research.figures.plotting": "research/figures/test_accuracy.py",
     "sortal.research.figures.samples": "research/figures/test_scatter.py",
     "sortal.reviews.advising": "discovery/reviewing/test_advice.py",
     "sortal.web.report.charts": "web/report/test_report.py",

@@ -10,7 +10,7 @@ from PIL import Image
 from support import nasty
 
 from sortal.errors import UnreadableError
-from sortal.images import completeness
+from sortal.images import decoding
 from sortal.images.decoding import decode
 
 END = b"\xff\xd9"
@@ -70,5 +70,5 @@ def test_the_number_of_scans_is_limited() -> None:
     """Each costs a pass over all pixels, however short it is."""
     data = nasty.jpeg(progressive=True)
     last = data[data.rindex(b"\xff\xda") : -2]
-    for more, expected in ((completeness.MAX_SCANS - 10, "none"), (completeness.MAX_SCANS - 9, "too large")):
+    for more, expected in ((decoding.MAX_SCANS - 10, "none"), (decoding.MAX_SCANS - 9, "too large")):
         assert reason(data[:-2] + more * last + END) == expected

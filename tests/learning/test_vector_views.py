@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sortal.images.store.vector_rows import Vectors, unit_rows
-from sortal.learning import vector_views as module
-from sortal.learning.vector_views import vector_views
+from sortal.learning import views as module
+from sortal.learning.views import vector_views
 
 N, WIDTH = 400, 32
 VECTORS = Vectors(unit_rows(np.random.default_rng(0).standard_normal((N, WIDTH))))

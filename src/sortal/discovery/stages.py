@@ -14,11 +14,10 @@ from sortal.config import OWN_K, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.bursts import describe_bursts, find_moments
-from sortal.discovery.grouping.clusters import Rows, cluster, fit, repeat, rows_of
-from sortal.discovery.grouping.granularity import granular_k
+from sortal.discovery.grouping.choose_k import granular_k
+from sortal.discovery.grouping.clusters import Rows, cluster, cluster_by_method, fit, repeat, rows_of
 from sortal.discovery.grouping.label_doubt import VERY_DOUBTFUL, Doubts, doubts, untrusted
 from sortal.discovery.grouping.outliers import apartness
-from sortal.discovery.grouping.own_clusters import cluster_by_method
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable

@@ -23,7 +23,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from sortal.config import MAX_PIXELS, Interpolation
 from sortal.errors import Reason, UnreadableError
-from sortal.images import colour_modes, completeness
+from sortal.images import colour_modes
 from sortal.images.folders import INSTALL, reads_heif
 from sortal.system.regular_files import NotAFileError, open_regular
 
@@ -38,6 +38,9 @@ DECODER = f"{PIXEL_VERSION}.1, Pillow {PIL.__version__}"
 DECODER += f", pillow-heif {version('pillow-heif')}" if reads_heif() else ""
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *TIFFS, b"BM", b"GIF8")
+SEGMENT = re.compile(rb"\xff[^\x00\x01\xff\xd0-\xd8]")  # a marker of a JPEG that a length follows, or its end
+START_OF_SCAN, END_OF_IMAGE = b"\xff\xda", b"\xff\xd9"
+MAX_SCANS = 200  # of a progressive JPEG; encoders write about ten, and each one costs a pass over all pixels
 ORIENTATION = 0x0112  # EXIF tag
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 TURNS = {
@@ -167,7 +170,7 @@ def decode(
             if draft and isinstance(image, JpegImageFile):
                 drafted = image.draft(None, (2 * target[0], 2 * target[1]))  # at least twice the target size
         if isinstance(data, bytes):
-            completeness.check(image, data)
+            _check_complete(image, data)
         if isinstance(image, PngImageFile):
             image.load()  # before EXIF, which follows the pixels in some
         orientation = _orientation(image)
@@ -273,3 +276,33 @@ def _orientation(image: Image.Image) -> int:
     except Exception:  # broken EXIF is no reason to lose the image
         return 1
     return found if isinstance(found, int) else 1
+
+
+def _check_complete(image: Image.Image, data: bytes) -> None:
+    """Raise UnreadableError if an image, opened but not decoded, lacks its end, which decoders would fill in.
+
+    What this and Pillow miss is a file that ends as it should, but with fewer pixels than its header claims.
+    """
+    if isinstance(image, JpegImageFile):
+        _check_scans(data)
+    elif isinstance(image, TiffImageFile):
+        _check_strips(image)
+
+
+def _check_scans(data: bytes) -> None:
+    """Require an end marker after the scans of a JPEG, and no more scans than can be decoded in reasonable time."""
+    at = 2
+    while (found := SEGMENT.search(data, at)) and found[0] not in (START_OF_SCAN, END_OF_IMAGE):
+        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")  # of the whole segment
+    end = data.find(END_OF_IMAGE, at)
+    if end < 0:
+        raise UnreadableError("truncated", "the JPEG has no end marker")
+    if data.count(START_OF_SCAN, at, end) > MAX_SCANS:
+        raise UnreadableError("too large", f"a JPEG of more than {MAX_SCANS:,} scans")
+
+
+def _check_strips(image: TiffImageFile) -> None:
+    """Require that the strips or tiles of a TIFF cover it."""
+    boxes = {tile.extents or (0, 0, *image.size) for tile in image.tile}
+    if sum((right - left) * (bottom - top) for left, top, right, bottom in boxes) < image.width * image.height:
+        raise UnreadableError("truncated", "the TIFF lacks some of its strips or tiles")

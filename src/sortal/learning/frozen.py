@@ -16,8 +16,7 @@ from torch import Tensor
 from sortal.errors import SortalError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.vector_views import vector_views
-from sortal.learning.views import Crops, RowNumbers, centre_crop_batches, pattern_of, uniform_draws
+from sortal.learning.views import Crops, RowNumbers, centre_crop_batches, pattern_of, uniform_draws, vector_views
 from sortal.system import workers
 from sortal.system.device import Compute, is_out_of_memory
 

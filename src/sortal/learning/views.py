@@ -1,20 +1,29 @@
-"""Views: random crops and flips of stored images, each determined by (seed, epoch, image, view number)."""
+"""Views: random crops and flips of stored images, or vectors, each determined by (seed, epoch, image, view number)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
+from statistics import NormalDist
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
 from sortal.images.store.pixel_store import PixelStore
+from sortal.images.store.vector_rows import VectorMatrix, Vectors
 from sortal.runs.facts import Spec
 
 RowNumbers = NDArray[np.int64]  # one number per row: of a row, of a view, or of pixels
 Keys = NDArray[np.uint64]  # hashes of contents
 PATTERNS = 4096  # sets of patches that views choose from
 SMALLEST_WINDOW = 0.6  # share of each side of the grid
+# Of feature vectors, whose views take the place of crops:
+MIXED = 0.5  # share of a neighbour in a view, at most
+NOISE = 0.2  # standard deviation, in those of each dimension over all vectors
+DROPPED = 0.1  # share of the dimensions in which a view is like the mean
+DRAWN = 2**20  # normal numbers, of which a view takes a stretch
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / the golden ratio: the increments of SplitMix64
 
 
@@ -168,3 +177,34 @@ def _below(ends: RowNumbers, state: Keys) -> RowNumbers:
     """Map hashes to integers from 0 to below each end."""
     uniform = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return (uniform * ends).astype(np.int64)
+
+
+def vector_views(vectors: Vectors, rows: RowNumbers, states: Keys | None) -> VectorMatrix:
+    """Return a view (b, d) of each of these rows (b,); without states, the rows as they are.
+
+    It is mixed with a near one, blurred, and like all others in some dimensions, none of which should matter.
+    """
+    x: VectorMatrix = vectors.rows[rows]
+    if states is None:
+        return x
+    draws, width = uniform_draws(states, 4), x.shape[1]
+    if count := vectors.neighbours.shape[1]:
+        others = vectors.neighbours[rows, (draws[:, 0] * count).astype(np.int64)]
+        x = x + MIXED * draws[:, 1:2] * (vectors.rows[others] - x)
+    stretches = sliding_window_view(_normal_numbers(width), width)
+    starts = (draws[:, 2:] * np.float32(DRAWN)).astype(np.int64)
+    blurred = x + NOISE * vectors.deviations * stretches[starts[:, 0]]
+    dropped = np.abs(stretches[starts[:, 1]]) < _threshold()
+    view: VectorMatrix = np.where(dropped, vectors.means, blurred).astype(np.float32)
+    return view
+
+
+@cache
+def _normal_numbers(width: int) -> NDArray[np.float32]:
+    """Draw so many numbers that a stretch of this width may begin at each of the first `DRAWN`; always the same."""
+    return np.random.default_rng(0).standard_normal(DRAWN + width, dtype=np.float32)
+
+
+def _threshold() -> float:
+    """Return what a share of `DROPPED` of normal numbers are below, by their size."""
+    return NormalDist().inv_cdf((1 + DROPPED) / 2)

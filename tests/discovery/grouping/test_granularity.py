@@ -14,8 +14,8 @@ from support.runtimes import CPU
 from sortal import Run, discover
 from sortal.config import Discovery, Granularity
 from sortal.discovery import defaults
+from sortal.discovery.grouping.choose_k import bounds_of_wish, granular_k
 from sortal.discovery.grouping.clusters import rows_of
-from sortal.discovery.grouping.granularity import bounds_of_wish, granular_k
 from sortal.discovery.job import Job
 from sortal.errors import InputError
 from sortal.images.image_set import image_set

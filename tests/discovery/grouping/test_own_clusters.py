@@ -15,7 +15,7 @@ from support import tiny_folder as tiny
 from support.command_line import refused
 
 from sortal.config import METHODS, REFERENCES, register
-from sortal.discovery.grouping.own_clusters import arranged, checked
+from sortal.discovery.grouping.clusters import arranged, checked
 from sortal.errors import InputError, SortalError
 from sortal.runs.confidence import Features
 

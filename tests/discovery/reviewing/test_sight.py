@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from support.reviews import wait_for
 from support.stores import store_of
 
-from sortal.discovery.reviewing import sight
-from sortal.discovery.reviewing.sight import Sight
+from sortal.discovery.reviewing import advice
+from sortal.discovery.reviewing.advice import Sight
 
 COLOURS = {"red": 0, "green": 1, "blue": 2}
 
@@ -46,7 +46,7 @@ def seeing(place: Path) -> tuple[Sight, Any]:
 def test_all_pictures_are_looked_at_once_and_the_best_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sight, "PICTURES_AT_ONCE", 2)
+    monkeypatch.setattr(advice, "PICTURES_AT_ONCE", 2)
     place = tmp_path / "seen.safetensors"
     first, model = seeing(place)
     assert {*first.find("green").tolist()} <= {*range(9)}, "those of which it knows by now"

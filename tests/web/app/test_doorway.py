@@ -15,8 +15,7 @@ from support.reviews import saved_run, serving, session_of, token_of, wait_for
 
 from sortal.discovery.reviewing.open import serve
 from sortal.runs.run import Run
-from sortal.web.app.doorway import Doorway
-from sortal.web.app.server import Server
+from sortal.web.app.server import Doorway, Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -87,7 +86,7 @@ def test_without_a_private_place_no_browser_is_told_anything(
     doorway.close()
     assert not doorway.open(), "the review has ended"
     with monkeypatch.context() as patched:
-        patched.setattr("sortal.web.app.doorway._is_private", lambda path: False)  # as on a file system without rights
+        patched.setattr("sortal.web.app.server._is_private", lambda path: False)  # as on a file system without rights
         assert not Doorway("http://127.0.0.1:1/#token=x").open()
     monkeypatch.setattr(Path, "home", lambda: home / "missing")
     assert not Doorway("http://127.0.0.1:1/#token=x").open()

@@ -19,16 +19,21 @@ from sortal import metrics
 from sortal.clustering.estimate_k import separation
 from sortal.clustering.lloyd import ks_at_once, padded
 from sortal.clustering.points import Points, full_precision
+from sortal.config import registration_of
 from sortal.discovery import results
 from sortal.discovery.grouping import shared_kmeans
 from sortal.discovery.grouping.neighbours import nearest
 from sortal.discovery.grouping.stability import cluster_again
 from sortal.discovery.job import Job
+from sortal.discovery.results import means_of
+from sortal.errors import SortalError
 from sortal.images.image_set import ImageSet
-from sortal.runs.confidence import Features, Floats, place
+from sortal.learning.methods import loaded
+from sortal.runs.confidence import Features, Floats, Ints, place
 from sortal.system import cache
 from sortal.system.distributed import Processes
 from sortal.system.mapped_arrays import scratch
+from sortal.system.text import plural
 
 SMOOTHINGS = 2  # rounds of averaging with neighbours
 
@@ -193,3 +198,44 @@ def _cluster_by_head(x: Features, images: ImageSet, head: Features) -> tuple[NDA
     chosen = place(x, weights, 1.0, head=head).row
     clusters = np.where(images.labelled, np.searchsorted(images.known, images.labels), chosen)
     return clusters, results.add_to_means(weights, np.zeros(len(head), dtype=np.int64), clusters, x)[0]
+
+
+def cluster_by_method(job: Job, rows: Rows, images: ImageSet, k: int | None) -> tuple[Ints, Features]:
+    """Return the cluster (n,) of each image, and the centres; without k, the method finds it, otherwise k is a wish."""
+    of, recipe = registration_of(job.recipe.method), job.recipe
+    function = loaded(of.cluster)
+
+    def compute() -> tuple[Ints, Features]:
+        found = function(rows.x.copy(), images.labels.copy(), k, recipe.losses, recipe.training.seed)
+        return arranged(checked(found, len(images), of.name), images.labels, rows.x)
+
+    return job.processes.by_first(compute)
+
+
+def checked(found: object, n: int, method: str) -> Ints:
+    """Return what a method's function has returned as (n,) whole numbers, if that is what it is."""
+    clusters = np.asarray(found)
+    if clusters.shape != (n,) or clusters.dtype.kind not in "iu" or not (clusters >= 0).any():
+        raise SortalError(
+            f"The clustering of {method} must return a whole number for each of {plural(n, 'image')}, below 0 for "
+            f"none, got {clusters.dtype} of shape {clusters.shape}."
+        )
+    return clusters.astype(np.int64)
+
+
+def arranged(clusters: Ints, labels: Ints, x: Features) -> tuple[Ints, Features]:
+    """Number clusters (n,) from 0, known classes first, and return them with their centres (k, d).
+
+    An image in no cluster (below 0) joins that with the nearest centre, and a labelled one that of its class.
+    """
+    inside = clusters >= 0
+    _, numbers = np.unique(clusters[inside], return_inverse=True)
+    found, means = np.full(len(clusters), -1), means_of(x[inside], numbers, int(numbers.max()) + 1)
+    found[inside] = numbers
+    found[~inside] = np.argmax(x[~inside] @ means.T - (means**2).sum(1) / 2, axis=1)
+    known, k = np.unique(labels[labels >= 0]), max(len(means), len(np.unique(labels[labels >= 0])))
+    found = np.argsort(match_known(found, labels, k))[found]
+    found[labels >= 0] = np.searchsorted(known, labels[labels >= 0])
+    used = np.unique(found)  # a cluster of nothing but labelled images of other classes is gone
+    found = np.searchsorted(used, found)
+    return found, means_of(x, found, len(used))

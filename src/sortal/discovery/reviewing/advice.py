@@ -1,5 +1,6 @@
 """Advice for a review that takes clustering or another model: parts of a category, a refit, names."""
 
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,12 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.discovery.reviewing.sight import Sight
-from sortal.errors import InputError
+from sortal.errors import InputError, NoSpaceError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews.actions import Refit
 from sortal.reviews.history import Review
-from sortal.runs.confidence import Ints
+from sortal.runs.confidence import Features, Ints
 from sortal.runs.run import Run
 from sortal.system import cache
 from sortal.system.progress import Runtime
@@ -29,7 +29,46 @@ MOST_EMBEDDED = 5000  # embeddings of pictures
 LONGEST_WORD = 200  # characters of a name
 MOST_WORDS = 100_000  # names
 WORDS_AT_ONCE = 256  # names between two reports of progress
+PICTURES_AT_ONCE = 64  # that are embedded at once
+SAVED_AFTER = 4096  # pictures, so that little is lost when a review ends
 Embeddings = NDArray[np.float32]
+
+
+class Sight:
+    """Finds pictures that a text describes among those that have been looked at; the others follow in random order."""
+
+    def __init__(self, model: "ImageText", store: PixelStore, place: Path, *, seed: int) -> None:
+        self._model, self._store, self._place = model, store, place
+        self._order = np.random.default_rng(seed).permutation(np.flatnonzero(store.heights > 0))
+        self._lock = threading.Lock()  # of the model, whose mask depends on the text
+        self._started = False
+        self._parts: list[Features] = []  # embeddings (m, d) of the first of this order
+        with suppress(ValueError, KeyError):
+            if saved := cache.load_arrays(place):
+                self._parts = [saved["pictures"][: len(self._order)]]
+
+    def find(self, text: str) -> Ints:
+        """Return the rows that have been looked at, those that the text describes best first; begin to look at all."""
+        with self._lock:
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._look, daemon=True).start()
+            [wanted] = self._model.embed_words([text])
+        parts = [*self._parts]
+        scores = np.concatenate([np.empty(0, np.float32), *(part @ wanted for part in parts)])
+        return self._order[np.argsort(-scores, kind="stable")]
+
+    def _look(self) -> None:
+        """Embed the pictures that have not been looked at."""
+        done = saved = sum(map(len, self._parts))
+        while done < len(self._order):
+            rows = self._order[done : done + PICTURES_AT_ONCE].tolist()
+            self._parts.append(self._model.embed_images([self._store.image(row) for row in rows]))
+            done += len(rows)
+            if done - saved >= SAVED_AFTER or done == len(self._order):
+                saved = done
+                with suppress(OSError, NoSpaceError):  # the search does without
+                    cache.save_arrays(self._place, {"pictures": np.concatenate(self._parts)})
 
 
 @dataclass(eq=False)
