@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import sortal
+from sortal.system.text import numbered
 
 # Words after a number that would be wrong after 1.
 AFTER_MANY = re.compile(
@@ -32,3 +33,7 @@ def test_a_noun_after_a_count_agrees_with_it() -> None:
                 if counted and AFTER_MANY.match(str(text.value)) and not (of.isupper() or of in MANY or "plural" in of):
                     found.append(f"{path.name}: {{{of}}}{text.value!s}")
     assert found == []
+
+
+def test_a_name_that_is_taken_gets_the_next_number() -> None:
+    assert [numbered("a", taken) for taken in ((), ("a",), ("a", "a (2)"), ("a (2)",))] == ["a", "a (2)", "a (3)", "a"]

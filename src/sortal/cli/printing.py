@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sortal.config import AUTO
+from sortal.system.gathering import gathered
 from sortal.system.progress import Runtime, shown
 from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
 
@@ -90,9 +91,7 @@ def first_rows(rows: Sequence[str], more: str = "more; --json lists all") -> lis
 
 def print_unreadable(files: "Sequence[Quarantined]") -> None:
     """Print unreadable files, grouped by reason."""
-    by_reason: dict[str, list[str]] = {}
-    for bad in files:
-        by_reason.setdefault(line(f"{bad.reason}: {bad.detail}"), []).append(line(bad.file))
+    by_reason = gathered((line(f"{bad.reason}: {bad.detail}"), line(bad.file)) for bad in files)
     if files:
         print(f"\nUnreadable, left out of every run (exit code 3): {len(files):,}")
     left = MOST_LISTED

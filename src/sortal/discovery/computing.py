@@ -15,6 +15,7 @@ from sortal.errors import InputError, Remedy
 from sortal.images.columns import OWN_PREFIX, ImageColumn
 from sortal.images.exported import utf8
 from sortal.images.image_set import ImageSet
+from sortal.images.parquet_tables import arrow
 from sortal.images.store.packing import Settings
 from sortal.learning.backbones.names import check_backbone
 from sortal.learning.backbones.registry import load_backbone
@@ -25,6 +26,7 @@ from sortal.system.progress import Runtime
 
 ARGUMENTS = {name: f"{OWN_PREFIX}{name}" for name in ("file", "allow_pickle")}  # names that numpy.savez cannot write
 WRITTEN = (".parquet", ".npz")  # extensions
+TO_WRITE = ("Parquet", "write an .npz file")  # what needs pyarrow, and the way out
 CACHE_MARK = "sortal-features"  # a file in folders that are made here, and may be removed
 
 
@@ -72,7 +74,7 @@ def check_file_to_write(out: Path, force: bool) -> None:
     if os.path.lexists(cache) and not (cache / CACHE_MARK).is_file():
         raise InputError(f"{str(cache)!r}, where features are kept until all are computed, is not Sortal's.", another)
     if out.suffix.lower() == ".parquet":
-        _arrow()
+        arrow(*TO_WRITE)
 
 
 def _cache_of(out: Path) -> Path:
@@ -93,7 +95,7 @@ def _encoded(images: ImageSet, found: StreamedRows, kind: str) -> bytes:
         arrays |= {column: np.array([each or "" for each in cells]) for column, cells in classes.items()}
         np.savez(buffer, **arrays)  # type: ignore[arg-type]  # none is called allow_pickle
         return buffer.getvalue()
-    pyarrow, parquet = _arrow()
+    pyarrow, parquet = arrow(*TO_WRITE)
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(x.ravel(), pyarrow.float32()), x.shape[1])
     columns = {"file_name": files} | {name: _typed(each, pyarrow) for name, each in own.items()}
     columns |= {column: pyarrow.array(cells, pyarrow.string()) for column, cells in classes.items()}
@@ -105,12 +107,3 @@ def _typed(column: ImageColumn, pyarrow: Any) -> Any:
     if column.kind == "number":
         return pyarrow.array(column.values, pyarrow.float64())
     return pyarrow.array([utf8(cell) or None for cell in column.cells], pyarrow.string())
-
-
-def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError('Parquet needs pyarrow: pip install "sortal[parquet]", or write an .npz file.') from None
-    return pyarrow, parquet

@@ -13,6 +13,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.review_states import ReviewState
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.confidence import ENOUGH
+from sortal.system.gathering import gathered
 from sortal.system.text import plural
 
 MOST_HELD_OUT = 1000  # labelled images at most to calibrate on
@@ -93,9 +94,7 @@ def _whole_groups(
     groups are large, the smallest follow, up to half of the labels.
     """
     wanted, most = sum(left.values()), min(MOST_HELD_OUT, len(labelled) // 2)
-    members: dict[int, list[int]] = {}
-    for row in labelled.tolist():
-        members.setdefault(int(groups[row]), []).append(row)
+    members = gathered(zip(groups[labelled].tolist(), labelled.tolist(), strict=True))
     every, kept, drawn = [*members.values()], Counter(labels[labelled].tolist()), list[int]()
     order = [every[at] for at in generator.permutation(len(members)).tolist()]
 

@@ -17,6 +17,7 @@ from sortal.runs.categories import is_generated
 from sortal.runs.run import OTHER, UNSURE
 from sortal.system.csv_tables import table
 from sortal.system.files import write_atomically
+from sortal.system.gathering import gathered
 
 CAMTRAP_FORMAT, MEDIA_FOLDER = "camtrap-dp", "media"
 PROFILE = "https://raw.githubusercontent.com/tdwg/camtrap-dp/1.0/{}.json"
@@ -74,12 +75,8 @@ def write(request: Request) -> LeftOut:
         sightings.append(Sighting(row, f"{MEDIA_FOLDER}/{utf8(path)}", _place(own), own.time, own))
     if not sightings:
         raise InputError("No image of the run is where it was when it was sorted, so there is nothing to export.")
-    all_data: dict[str, list[FieldData]] = {}  # also of images that are gone
-    for one in data:
-        all_data.setdefault(_place(one), []).append(one)
-    deployments: dict[str, list[Sighting]] = {}
-    for each in sightings:
-        deployments.setdefault(each.deployment, []).append(each)
+    all_data = gathered((_place(each), each) for each in data)  # also of images that are gone
+    deployments = gathered((each.deployment, each) for each in sightings)
     tables = {
         "deployments": [_deployment(name, own, all_data[name]) for name, own in deployments.items()],
         "media": [*map(_medium, sightings)],
@@ -127,10 +124,7 @@ def _medium(each: Sighting) -> dict[str, Any]:
 
 def _observations(request: Request, sightings: Sequence[Sighting]) -> list[dict[str, Any]]:
     """Describe each image by its category; images of one group and deployment are one event."""
-    events: dict[tuple[str, str], list[datetime]] = {}
-    for each in sightings:
-        if each.row.group:
-            events.setdefault((each.deployment, each.row.group), []).append(each.time)
+    events = gathered(((each.deployment, each.row.group), each.time) for each in sightings if each.row.group)
     finished = datetime.fromisoformat(request.run.facts.finished or "1970-01-01").astimezone().isoformat("T", "seconds")
     machine = {
         "classificationMethod": "machine",

@@ -23,6 +23,7 @@ from sortal.reviews.journal import append, decide, read, replay
 from sortal.reviews.loading import locked_run
 from sortal.runs.run import DECISIONS, LABELLED, Run
 from sortal.runs.storage import check_run
+from sortal.system.gathering import gathered
 
 Target: TypeAlias = int | str  # the id of a category, or the name of a new one
 WishKind: TypeAlias = Literal["put", "confirm", "dispute"]  # in the order in which decisions are written
@@ -193,10 +194,9 @@ def _ids_by_name(names: Mapping[int, str]) -> dict[str, int]:
 
 def _changes(review: Review, wishes: Sequence[_Wish]) -> list[tuple[str, Change, str]]:
     """Carry out wishes that are not disputed; return who changes what, and why it is disputed."""
-    groups: dict[tuple[WishKind, str, Target], list[str]] = {}
-    for each in sorted(wishes, key=lambda each: get_args(WishKind).index(each.kind)):
-        to = "" if each.kind == "confirm" else each.to
-        groups.setdefault((each.kind, each.by, to), []).append(each.content)
+    ordered = sorted(wishes, key=lambda each: get_args(WishKind).index(each.kind))
+    targets = ("" if each.kind == "confirm" else each.to for each in ordered)
+    groups = gathered(((each.kind, each.by, to), each.content) for each, to in zip(ordered, targets, strict=True))
     found: list[tuple[str, Change, str]] = []
     created: dict[Target, int] = {}
     for (kind, by, to), contents in groups.items():

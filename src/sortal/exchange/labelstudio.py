@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +16,7 @@ from sortal.images.columns import GROUP_COLUMN
 from sortal.images.exported import LABEL_STUDIO_DATA, ExportedRow, utf8
 from sortal.images.review_states import SEEN_WORDS
 from sortal.system.files import write_atomically
+from sortal.system.text import numbered
 
 QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # which attributes would lose
 NOT_XML = re.compile("[^\t\n\r -\ufffd\U00010000-\U0010ffff]")
@@ -79,11 +79,7 @@ def choices_of(names: Mapping[int, str]) -> dict[int, str]:
     """Return the names of the categories, by id, made valid in XML and unique."""
     taken: dict[str, int] = {}
     for category, name in names.items():
-        free = text = NOT_XML.sub("\ufffd", utf8(name))
-        numbers = count(2)
-        while free in taken:
-            free = f"{text} ({next(numbers)})"
-        taken[free] = category
+        taken[numbered(NOT_XML.sub("\ufffd", utf8(name)), taken)] = category
     return {category: choice for choice, category in taken.items()}
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from sortal.errors import InputError
 from sortal.exchange.format import LeftOut, Request
+from sortal.images import parquet_tables
 from sortal.images.columns import GROUP_COLUMN
 from sortal.images.exported import ExportedRow, utf8
 from sortal.system.csv_tables import Column, record_columns, table
 from sortal.system.files import write_atomically
+from sortal.system.text import numbered
 
 # Columns of an image that embeddings have beside its own.
 EMBEDDING_COLUMNS = ("label", "category", "status", "confidence", "group")
@@ -28,7 +29,7 @@ def csv(request: Request) -> LeftOut:
 
 def parquet(request: Request) -> LeftOut:
     """Write the same columns, typed. Parquet text is UTF-8, so other bytes in names are escaped."""
-    arrow, parquet = _arrow("parquet")
+    arrow, parquet = parquet_tables.arrow("The format parquet", "export as csv")
     request, left = _unchanged(request)
     _write(request, _table(parquet, arrow.table(_typed(request, arrow))))
     return left
@@ -36,7 +37,7 @@ def parquet(request: Request) -> LeftOut:
 
 def embeddings(request: Request) -> LeftOut:
     """Write the learned features of each image as Parquet, with its name, category, confidence and own columns."""
-    arrow, parquet = _arrow("embeddings")
+    arrow, parquet = parquet_tables.arrow("The format embeddings", "export as csv")
     kept = [row for row in range(len(request.rows)) if not request.originals.has_changed(row)]
     request, left = _unchanged(request)
     x = np.ascontiguousarray(request.run.features[kept], dtype=np.float32)
@@ -57,11 +58,7 @@ def _ids(rows: Sequence[ExportedRow]) -> list[str]:
     named = [f"{row.image_folder}/{row.file_name}" if counts[row.file_name] > 1 else row.file_name for row in rows]
     found = dict[str, None]()
     for name in map(utf8, named):
-        unique, count = name, 1
-        while unique in found:
-            count += 1
-            unique = f"{name} ({count})"
-        found[unique] = None
+        found[numbered(name, found)] = None
     return [*found]
 
 
@@ -82,18 +79,6 @@ def _table(parquet: Any, table: Any) -> bytes:
     buffer = io.BytesIO()
     parquet.write_table(table, buffer)
     return buffer.getvalue()
-
-
-def _arrow(format: str) -> tuple[Any, Any]:
-    """Return pyarrow and its module for Parquet."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError(
-            f'The format {format} needs pyarrow: pip install "sortal[parquet]", or export as csv.'
-        ) from None
-    return pyarrow, parquet
 
 
 def _unchanged(request: Request) -> tuple[Request, LeftOut]:

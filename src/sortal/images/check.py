@@ -18,6 +18,7 @@ from sortal.images import near_duplicates as near
 from sortal.images.decoding import DIGEST_SIZE, FACTS, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
+from sortal.system.gathering import gathered
 from sortal.system.progress import Runtime
 from sortal.system.workers import JsonObject, PathOrPixels, WorkItem, run_workers
 
@@ -151,10 +152,7 @@ def _health(
 
 def _places(keys: Iterable[Key]) -> dict[Key, list[int]]:
     """Return where each key occurs, counted from 0."""
-    found: dict[Key, list[int]] = {}
-    for place, key in enumerate(keys):
-        found.setdefault(key, []).append(place)
-    return found
+    return gathered((key, place) for place, key in enumerate(keys))
 
 
 def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicates, ...]:

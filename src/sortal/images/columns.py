@@ -17,6 +17,8 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.system.text import numbered
+
 ColumnKind = Literal["number", "time", "category", "text"]
 GROUP_COLUMN = "group"  # the column that says which images belong together
 NEAR_DUPLICATES = "near-duplicates"  # first word of the names of groups that were found, not given
@@ -140,16 +142,12 @@ def unique_names(names: Sequence[str], reserved: Iterable[str] = ()) -> list[str
 
     A reserved name gets a prefix, a repeated one a number; a column without a name is called by its number.
     """
-    reserved, found = {*reserved}, dict[str, None]()
+    reserved, found = {*reserved}, list[str]()
     for number, name in enumerate(names, start=1):
         clean = normalize("NFC", " ".join(as_text(name).split()))[:LONGEST_COLUMN_NAME] or f"column {number}"
-        clean = unique = f"{OWN_PREFIX}{clean}" if clean in reserved else clean
-        count = 1
-        while unique in found or unique in reserved:
-            count += 1
-            unique = f"{clean} ({count})"
-        found[unique] = None
-    return [*found]
+        own = f"{OWN_PREFIX}{clean}" if clean in reserved else clean
+        found.append(numbered(own, {*reserved, *found}))
+    return found
 
 
 def as_text(cell: object) -> str:

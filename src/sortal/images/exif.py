@@ -15,6 +15,7 @@ from sortal.images.columns import GROUP_COLUMN, ImageColumn, is_missing
 from sortal.images.decoding import IMAGE_FORMATS
 from sortal.images.image_set import ImageSet
 from sortal.system.regular_files import open_regular
+from sortal.system.text import numbered
 
 EXIF_IFD, GPS_IFD = 0x8769, 0x8825
 TAKEN, WRITTEN_AT, OFFSET, CAMERA_MAKER, CAMERA_MODEL = 0x9003, 0x0132, 0x9011, 0x010F, 0x0110
@@ -115,11 +116,7 @@ def _name(cells: list[str], group: Sequence[int], found: Sequence[Exif], taken: 
     """Call a group of several images by the time of the first, and a number where others have that name."""
     if len(group) < 2:
         return
-    name = first = found[group[0]].exif_time
-    number = 1
-    while name in taken:
-        number += 1
-        name = f"{first} ({number})"
+    name = numbered(found[group[0]].exif_time, taken)
     taken.add(name)
     for row in group:
         cells[row] = name

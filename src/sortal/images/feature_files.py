@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,9 +21,10 @@ from sortal.images import exported, label_tables, parquet_tables
 from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.images.store.vector_rows import VectorMatrix
 from sortal.system import csv_tables
+from sortal.system.gathering import gathered
 from sortal.system.regular_files import open_regular, read_regular
 from sortal.system.text import plural
-from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
+from sortal.system.workers import Conversation, JsonObject, PathOrPixels
 
 FEATURE_COLUMNS = ("features", "feature", "embedding", "embeddings", "vector", "vectors")
 # Columns that say something else of a row, and what else they are called.
@@ -175,10 +175,8 @@ def _rows(features: VectorMatrix, columns: Mapping[str, Sequence[object]]) -> Fe
 
 def numbered_columns(names: Sequence[str]) -> list[str]:
     """Return the columns, one per dimension, in the order of their numbers: f0, f1, ... or 0, 1, ..."""
-    groups: dict[str, list[tuple[int, str]]] = {}
-    for name in names:
-        if numbered := re.fullmatch(r"(.*?)(\d{1,6})", name.strip()):
-            groups.setdefault(numbered[1], []).append((int(numbered[2]), name))
+    split = ((re.fullmatch(r"(.*?)(\d{1,6})", name.strip()), name) for name in names)
+    groups = gathered((each[1], (int(each[2]), name)) for each, name in split if each)
     found = {prefix: sorted(group) for prefix, group in groups.items() if _is_counted(group)}
     usual = [prefix for prefix in found if label_tables.plain_name(prefix) in FEATURE_PREFIXES]
     chosen = usual if len(usual) == 1 else [*found]
@@ -245,8 +243,6 @@ def check_width(number: int, got: int, width: int) -> None:
 
 
 def _parquet(path: Path) -> FeatureRows:
-    if find_spec("pyarrow") is None:
-        raise InputError("needs pyarrow: pip install 'sortal[parquet]', or save it as .npz or CSV.")
     cells: dict[str, list[object]] = {}
 
     def collect(_: int, batch: JsonObject) -> JsonObject:
@@ -257,34 +253,16 @@ def _parquet(path: Path) -> FeatureRows:
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         numbers = Path(folder) / "features.f32"
         options = {"out": str(numbers)}
-        [(_, result)] = run_workers(read_parquet, [WorkItem(0, str(path))], options=options, workers=1, answer=collect)
-        if "width" not in result:
-            raise InputError(result.get("problem") or f"cannot be read as Parquet: {result['detail']}.")
+        width = parquet_tables.read_apart(read_parquet, path, options, collect, "save it as .npz or CSV")
         found = np.fromfile(numbers, dtype=np.float32)
     if not found.size:
         raise InputError("must have at least one row, got none.")
-    return _rows(found.reshape(-1, int(result["width"])), cells)
+    return _rows(found.reshape(-1, int(width)), cells)
 
 
 def read_parquet(path: PathOrPixels, options: JsonObject) -> Conversation:
     """In a worker: write the features as float32 to a file, send the other columns in batches; return the width."""
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # others reserve memory in advance
-    import pyarrow
-
-    pyarrow.set_cpu_count(1)
-    pyarrow.set_io_thread_count(1)
-    parquet_tables.limit_memory()
-    try:
-        width = yield from _batches(str(path), options)
-    except InputError as error:
-        return {"problem": error.message}
-    except MemoryError:
-        return {"problem": "needs too much memory to be read. Write it in smaller row groups, or as .npz."}
-    except UnicodeDecodeError:
-        return {"problem": "must have UTF-8 text in its cells, but has other bytes."}
-    except (pyarrow.ArrowException, OSError) as error:
-        return {"problem": f"cannot be read as Parquet: {str(error).rstrip('.')}."}
-    return {"width": width}
+    return parquet_tables.within_limits(_batches(str(path), options), options)
 
 
 def _batches(path: str, options: JsonObject) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from sortal.errors import InputError, listing
 from sortal.images.decoding import ABSENT, DIGEST_SIZE, MAX_BYTES
 from sortal.images.store.index import INDEX_FILE, Index, Stamp, stamp_from, stamp_of
+from sortal.system.gathering import gathered
 from sortal.system.regular_files import open_regular
 from sortal.system.text import plural
 
@@ -44,9 +45,8 @@ class Originals:
         self.state = np.zeros(len(contents), dtype=np.int8)  # (n,) numbers of FILE_STATES, as of the last look at each
         self._indexes = tuple(indexes)
         self._read: dict[int, tuple[Stamp, bool]] = {}  # stamps of files that were read, and whether they had it
-        self._rows: dict[str, list[int]] = {}  # of each content, which several files may have
-        for row, content in enumerate(contents):
-            self._rows.setdefault(content, []).append(row)
+        # Of each content, which several files may have
+        self._rows = gathered((content, row) for row, content in enumerate(contents))
 
     def open(self, row: int) -> BufferedReader:
         """Open a file that has its content; raise ChangedError if it has another, OSError as `open_regular` does."""

@@ -6,7 +6,7 @@ What it holds is compared with limits while it is read in batches, and the proce
 import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from sortal.images.columns import unique_names
 from sortal.images.exported import is_exported
 from sortal.system.regular_files import open_regular
 from sortal.system.text import byte_sizes
-from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkItem, run_workers
+from sortal.system.workers import Answer, Conversation, JsonObject, PathOrPixels, WorkFunction, WorkItem, run_workers
 
 BATCH_ROWS = 512  # rows
 LONGEST_CELL = 2**17  # characters of a cell, as in CSV
@@ -35,8 +35,6 @@ def read(
     also those of times and truth values; repeated ones get numbers, and long texts are shortened. Only in a table that
     Sortal exported are more columns known than `file_name` and the needed ones. Errors lack their subject, the table.
     """
-    if find_spec("pyarrow") is None:
-        raise InputError("needs pyarrow: pip install 'sortal[parquet]', or save it as CSV.")
     rows: list[Mapping[str, object]] = []
 
     def collect(_: int, batch: JsonObject) -> JsonObject:
@@ -45,14 +43,37 @@ def read(
         return {}
 
     options = {"known": [*known], "needed": [*needed], "others": others}
-    [(_, result)] = run_workers(read_batches, [WorkItem(0, str(path))], options=options, workers=1, answer=collect)
-    if "header" in result:
-        return result["header"], rows
-    raise InputError(result.get("problem") or f"cannot be read as Parquet: {result['detail']}. {CSV}")
+    return read_apart(read_batches, path, options, collect, "save it as CSV"), rows
+
+
+def read_apart(function: WorkFunction, path: Path, options: JsonObject, collect: Answer, way_out: str) -> Any:
+    """Return what a work function makes of a Parquet file, the batches of which are collected meanwhile."""
+    if find_spec("pyarrow") is None:
+        raise InputError(f"needs pyarrow: pip install 'sortal[parquet]', or {way_out}.")
+    items, given = [WorkItem(0, str(path))], {**options, "way_out": f"{way_out[0].upper()}{way_out[1:]}."}
+    [(_, result)] = run_workers(function, items, options=given, workers=1, answer=collect)
+    if "found" in result:
+        return result["found"]
+    raise InputError(result.get("problem") or f"cannot be read as Parquet: {result['detail']}. {given['way_out']}")
+
+
+def arrow(what: str, way_out: str) -> tuple[Any, Any]:
+    """Return pyarrow and its module for Parquet, to write it."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(f'{what} needs pyarrow: pip install "sortal[parquet]", or {way_out}.') from None
+    return pyarrow, parquet
 
 
 def read_batches(path: PathOrPixels, options: JsonObject) -> Conversation:
     """In a worker: send the columns in batches, and return the header, or the problem."""
+    return within_limits(_batches(str(path), options), options)
+
+
+def within_limits(batches: Generator[JsonObject, JsonObject, Any], options: JsonObject) -> Conversation:
+    """In a worker: send batches, and return what is found by then, or the problem."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # others reserve memory in advance
     import pyarrow
 
@@ -60,17 +81,15 @@ def read_batches(path: PathOrPixels, options: JsonObject) -> Conversation:
     pyarrow.set_io_thread_count(1)
     limit_memory()
     try:
-        header = yield from _batches(str(path), options)
+        return {"found": (yield from batches)}
     except InputError as error:
         return {"problem": error.message}
     except MemoryError:
-        limit, _ = byte_sizes(MEMORY, 0)
-        return {"problem": f"needs more than {limit} of memory to be read. {CSV}"}
+        return {"problem": f"needs more than {byte_sizes(MEMORY)[0]} of memory to be read. {options['way_out']}"}
     except UnicodeDecodeError:
-        return {"problem": "must have UTF-8 text in its cells, but has other bytes. Save it as CSV in UTF-8."}
+        return {"problem": f"must have UTF-8 text in its cells, but has other bytes. {options['way_out']}"}
     except (pyarrow.ArrowException, OSError) as error:
         return {"problem": f"cannot be read as Parquet: {str(error).rstrip('.')}."}
-    return {"header": header}
 
 
 def _batches(path: str, options: JsonObject) -> Any:

@@ -23,6 +23,7 @@ from sortal.images.exif import with_exif
 from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find, unread_pictures
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.files import same_file
+from sortal.system.gathering import gathered
 from sortal.system.text import plural
 
 PerImage: TypeAlias = Sequence[Any] | NDArray[Any]  # one entry for each image
@@ -267,9 +268,7 @@ def _locate(wanted: Iterable[str], folder: Path, there: Collection[str], prefixe
     absolute paths into the folder.
     """
     exact = set(there)
-    alike: dict[str, list[str]] = {}
-    for name in there:
-        alike.setdefault(normalize("NFC", name), []).append(name)
+    alike = gathered((normalize("NFC", name), name) for name in there)
 
     @cache
     def within(parent: str) -> str | None:
@@ -321,9 +320,7 @@ def check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) ->
     """Check that every file is listed once; report contradicting rows before repeated ones."""
     if len(set(files)) == len(files):
         return
-    labels_of: dict[str, list[str | None]] = {}
-    for file, label in zip(files, labels, strict=True):
-        labels_of.setdefault(file, []).append(label)
+    labels_of = gathered(zip(files, labels, strict=True))
     if torn := [file for file, found in labels_of.items() if len(set(found)) > 1]:
         raise InputError(
             f"{what} must give an image one label; {plural(len(torn), 'has several', 'have several')}: {listing(torn)}."

@@ -18,6 +18,7 @@ from sortal.reviews.rejections import Rejections, nearest_allowed
 from sortal.reviews.state import NO_ROWS, Outcome, ReviewedCategory, State
 from sortal.runs.confidence import Ints
 from sortal.runs.run import KNOWN, NOWHERE, sizes_of
+from sortal.system.gathering import gathered
 from sortal.system.text import plural
 
 
@@ -360,10 +361,10 @@ def _check_name(state: State, name: str, own: int) -> None:
 
 def moves_of(state: State, refit: actions.Refit, shown: int) -> list[dict[str, int | list[int]]]:
     """Describe what a refit would move from which category to which, the most images first, with some of the rows."""
-    target, moves = dict(zip(refit.images, refit.to, strict=True)), dict[tuple[int, int], list[int]]()
-    for row, content in enumerate(state.base.assignments.contents):
-        if content in target and int(state.category[row]) != target[content]:
-            moves.setdefault((int(state.category[row]), target[content]), []).append(row)
+    target = dict(zip(refit.images, refit.to, strict=True))
+    pairs = zip(state.category.tolist(), state.base.assignments.contents, strict=True)
+    places = ((own, target.get(content, own)) for own, content in pairs)
+    moves = gathered((place, row) for row, place in enumerate(places) if place[0] != place[1])
     largest_first = sorted(moves.items(), key=lambda item: -len(item[1]))
     return [
         {"from": start, "to": end, "rows": rows[:shown], "images": len(rows)} for (start, end), rows in largest_first

@@ -14,6 +14,7 @@ from sortal.runs.building import assess, build_run, hash_images
 from sortal.runs.categories import free_names, one_of_each, positions
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
 from sortal.runs.run import LABELLED, NOWHERE, Assignments, Category, CategoryKind, Run, sizes_of
+from sortal.system.gathering import gathered
 
 NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
 
@@ -80,9 +81,8 @@ class State:
             for each in self.base.categories
         }
         self._start = {each.id: row for row, each in enumerate(self.base.categories)}  # rows of centres, by id
-        self._rows: dict[str, list[int]] = {}  # of each content, which several files may have
-        for row, content in enumerate(a.contents):
-            self._rows.setdefault(content, []).append(row)
+        # Of each content, which several files may have
+        self._rows = gathered((content, row) for row, content in enumerate(a.contents))
 
     def outcome(
         self,

@@ -1,7 +1,8 @@
 """Names, counts, sizes, durations and percentages as text for people."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from itertools import chain, count
 from typing import Any
 from unicodedata import category
 
@@ -47,6 +48,12 @@ def duration(seconds: float) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """Return a count with its noun: 1 image, 2,000 images."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def numbered(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken: if need be, with a number after it, from 2 on."""
+    names = chain([name], (f"{name} ({number})" for number in count(2)))
+    return next(each for each in names if each not in taken)
 
 
 def byte_sizes(*numbers: int) -> list[str]:

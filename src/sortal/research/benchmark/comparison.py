@@ -23,6 +23,7 @@ from sortal.research.benchmark.presets import (
 )
 from sortal.research.benchmark.records import SHARES, KRecord, Record, RequestedK
 from sortal.research.benchmark.typesetting import Cell, Figure, Table, file_name
+from sortal.system.gathering import gathered
 
 TITLES = {
     "table2": "Table 2: generic images",
@@ -261,8 +262,6 @@ def _fill(table: Table, rows: Sequence[Row], cells_of: Callable[[str, Group], li
 
 def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str]:
     """Note the figures that some runs lack."""
-    short: dict[str, list[str]] = {}
-    for heading, cell in zip(header, row, strict=True):
-        if isinstance(cell, Figure) and 0 < cell.n < cell.runs:
-            short.setdefault(f"{cell.n} of {cell.runs} seeds", []).append(heading)
+    figures = ((heading, cell) for heading, cell in zip(header, row, strict=True) if isinstance(cell, Figure))
+    short = gathered((f"{cell.n} of {cell.runs} seeds", name) for name, cell in figures if 0 < cell.n < cell.runs)
     return [f"{label}: only {seeds} have {', '.join(headings)}." for seeds, headings in short.items()]

@@ -14,6 +14,7 @@ from sortal.research.benchmark import records
 from sortal.research.benchmark.aggregate import lines, shortened
 from sortal.research.benchmark.comparison import K_WORDS, bound_records
 from sortal.research.benchmark.records import Record
+from sortal.system.gathering import gathered
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_regular
 from sortal.system.text import plural
@@ -146,10 +147,7 @@ def _from_records(found: Iterable[Record]) -> tuple[list[MethodOutcome], list[st
 
     outcomes, notes = list[MethodOutcome](), list[str]()
     for (method, k_words, condition), some in groupby(sorted(found, key=way), way):
-        by_dataset: dict[str, list[Record]] = {}
-        for record in some:
-            by_dataset.setdefault(record.dataset, []).append(record)
-        rows, about = lines(method, by_dataset)
+        rows, about = lines(method, gathered((record.dataset, record) for record in some))
         notes += about
         for label, groups in rows.items():
             outcomes += [

@@ -20,6 +20,7 @@ from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.task import Data, Task, read, run, settings_of
 from sortal.system.distributed import Processes, alone, launch
+from sortal.system.gathering import gathered
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
@@ -175,9 +176,7 @@ def _attempt(task: Task, data: Callable[[str], Data], processes: Processes, runt
 
 def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> Iterator[TaskOutcome]:
     """Run tasks in n processes, each with one of the GPUs; tasks that share their training go to the same process."""
-    groups: dict[tuple[Any, ...], list[tuple[int, Task]]] = {}
-    for at, task in todo:
-        groups.setdefault(task.training_key, []).append((at, task))
+    groups = gathered((task.training_key, (at, task)) for at, task in todo)
     n, done = min(n, len(groups)), 0
     what = f"{plural(len(todo), 'run')} in {plural(n, 'process', 'processes')}"
     runtime.progress(what, 0, len(todo))
