@@ -6,13 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.discovery.job import Job, check_sortable
-from sortal.discovery.results import named_at_source, sources_of, with_images
+from sortal.discovery.results import features_of, named_at_source, sources_of, with_images
 from sortal.discovery.stages import SortingResult, Stages
 from sortal.errors import InputError
 from sortal.images.review_states import ReviewState
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.features import extract
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import contents_of, unassigned
 from sortal.system.distributed import alone
@@ -48,10 +47,7 @@ def with_bin(
     binned = binned & kept
     everything, run, aside = job.images.select(kept), found.run, np.flatnonzero(binned[kept])
     images, store = job.images.select(binned), pixels.select(binned)
-    precision, processes = job.recipe.training.precision, alone(runtime.device)
-    x = extract(
-        backbone, store, normalise=True, folder=job.cache, precision=precision, processes=processes, runtime=runtime
-    )
+    x = features_of(job, backbone, store, runtime, alone(runtime.device))
     blank = named_at_source(job, images, unassigned(images, store.digests))
     blank = replace(blank, reviewed=np.full(len(images), int(ReviewState.BINNED)))
     order = np.argsort(np.concatenate([np.flatnonzero(~binned[kept]), aside]))

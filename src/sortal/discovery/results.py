@@ -19,7 +19,9 @@ from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
+from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.features import extract
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, outline
@@ -28,6 +30,8 @@ from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingRe
 from sortal.runs.run import Assignments, Category, Run
 from sortal.system import cache
 from sortal.system.device import choose_compute, name_of
+from sortal.system.distributed import Processes
+from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
@@ -127,6 +131,16 @@ def gather(
         rejected=frozenset() if before is None else before.rejected,
     )
     return replace(run, decisions=0 if before is None else before.decisions), lost
+
+
+def features_of(
+    job: Job, backbone: Backbone, store: PixelStore, runtime: Runtime, processes: Processes | None = None
+) -> Features:
+    """Compute features (n, d) of unit length as a job does, by default together with its other processes; cached."""
+    precision, together = job.recipe.training.precision, processes or job.processes
+    return extract(
+        backbone, store, normalise=True, folder=job.cache, precision=precision, processes=together, runtime=runtime
+    )
 
 
 def with_images(

@@ -15,7 +15,7 @@ from sortal.config import Precision, Rounds
 from sortal.discovery.grouping.bursts import groups_of_one_class, what_groups_hold
 from sortal.discovery.grouping.outliers import apartness
 from sortal.discovery.job import Job
-from sortal.discovery.results import named_at_source, sources_of, with_images
+from sortal.discovery.results import features_of, named_at_source, sources_of, with_images
 from sortal.discovery.stages import SortingResult, Stages
 from sortal.errors import Reason, listing
 from sortal.images import decoding
@@ -31,7 +31,7 @@ from sortal.images.store.pictures import store_pictures
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.images.store.vector_rows import digests_of
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache, extract
+from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache
 from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, contents_of, unassigned
@@ -176,10 +176,7 @@ def _given(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> 
     bare = replace(images, paths=("",) * n)  # no picture is needed
     settings = Settings.of(backbone.spec)
     store = store_pictures(bare, contents, job.cache / "pixels", settings=settings, runtime=runtime)
-    precision, processes = job.recipe.training.precision, job.processes
-    x = extract(
-        backbone, store, normalise=True, folder=job.cache, precision=precision, processes=processes, runtime=runtime
-    )
+    x = features_of(job, backbone, store, runtime)
     return StreamedRows(readable=np.ones(n, dtype=bool), contents=contents, x=x, quarantine=())
 
 

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from sortal import metrics
 from sortal.discovery.grouping.clusters import Rows, fit
 from sortal.discovery.job import Job
+from sortal.discovery.results import features_of
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.features import extract
 from sortal.research.benchmark.records import Bounds
 from sortal.runs.confidence import Features
 from sortal.runs.facts import SplitScores
@@ -32,15 +32,7 @@ def bounds_of(job: Job, backbone: Backbone, pixels: PixelStore, runtime: Runtime
     everything, store = select_readable(job.images, pixels)
     to_sort = ~everything.validation
     images, seed = everything.select(to_sort), job.settings.seed
-    x = extract(
-        backbone,
-        store.select(to_sort),
-        normalise=True,
-        folder=job.cache,
-        precision=job.recipe.training.precision,
-        processes=job.processes,
-        runtime=runtime,
-    )
+    x = features_of(job, backbone, store.select(to_sort), runtime)
     inputs = cache.hashed(x, images.labels, images.truth), len(images.classes), job.settings.n_init, seed
     path = job.cache / "bounds" / f"{cache.key('bounds 2', *inputs)}.json"
     if (held := job.processes.by_first(lambda: cache.load(path))) is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from sortal.config import AUTO, LIVE, Discovery, Recipe, registration_of
 from sortal.discovery.job import Job, Origin, check_sortable
+from sortal.discovery.results import features_of
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.images import datasets
 from sortal.images.decoding import Quarantined
@@ -18,7 +19,6 @@ from sortal.images.store.index import stamp_of
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
-from sortal.learning.features import extract
 from sortal.learning.methods import learner_of, loaded
 from sortal.learning.methods.code import LOOP, source_of
 from sortal.research.benchmark import records
@@ -202,8 +202,7 @@ def _inductive(
     if unreadable:
         runtime.note(f"{plural(len(unreadable), 'file')} of the test split could not be read and will be left out.")
     images, store = select_readable(test, store)
-    how: Any = {"precision": job.recipe.training.precision, "processes": job.processes, "runtime": runtime}
-    x = extract(backbone, store, normalise=True, folder=job.cache, **how)
+    x = features_of(job, backbone, store, runtime)
     if run is None:
         return None, unreadable
     names = (*images.classes, *images.new_classes)
