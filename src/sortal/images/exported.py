@@ -87,11 +87,6 @@ def is_exported(header: Sequence[str]) -> bool:
     return {*EXPORTED} <= {*header}
 
 
-def is_predicted(header: Sequence[str]) -> bool:
-    """Tell whether columns are those of a table of predictions."""
-    return {*PREDICTED} <= {*header}
-
-
 # Reading back
 
 

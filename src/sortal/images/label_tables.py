@@ -112,11 +112,6 @@ def _meaningful(header: Sequence[str]) -> tuple[str, ...]:
     return exported.READ if exported.is_exported(header) else LABEL_COLUMNS
 
 
-def _check_once(header: Sequence[str]) -> None:
-    if twice := sorted(name for name, count in Counter(header).items() if count > 1 and name in _meaningful(header)):
-        raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
-
-
 def _file_names(rows: TableRows) -> list[str]:
     for number, row in enumerate(rows, start=1):
         if not isinstance(name := row.get("file_name"), str) or not name:
@@ -126,7 +121,7 @@ def _file_names(rows: TableRows) -> list[str]:
 
 def _check_columns(header: Sequence[str], extra_columns: str) -> None:
     if missing := [name for name in LABEL_COLUMNS[:2] if name not in header]:
-        if exported.is_predicted(header):
+        if {*exported.PREDICTED} <= {*header}:
             raise InputError(
                 "holds categories that Sortal has predicted, not labels. Add a column label, filled where you are sure."
             )
@@ -202,7 +197,8 @@ def _delimited(content: bytes, delimiters: str) -> tuple[list[str], TableRows]:
     names = [name.strip() for name in header]
     if exported.is_exported(names):
         names, *rows = ([csv_tables.unescape_cell(cell) for cell in row] for row in (names, *rows))
-    _check_once(names)
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1 and name in _meaningful(names)):
+        raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
     # Delimiters at the end of every line make columns without a name and without a cell.
     filled = [at for at, name in enumerate(names) if name or any(row[at] for row in rows)]
     for at, name in enumerate(names):

@@ -85,10 +85,11 @@ def _merged(state: State, change: actions.Merge) -> Outcome:
     categories[first.id] = _joined(state, first, others)
     # Whoever merges the category of an image with one that it was rejected from means that it belongs there.
     into = {first.id, *gone}
+    inside = {*state.contents_of(np.flatnonzero(np.isin(state.category, [*into])).tolist())}
     rejected = frozenset(
         (content, first.id if own in gone else own)
         for content, own in state.rejected
-        if own not in into or not any(state.is_in(content, each) for each in into)
+        if own not in into or content not in inside
     )
     return state.outcome(rows, category=first.id, categories=categories, rejected=rejected)
 

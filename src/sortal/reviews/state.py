@@ -136,10 +136,6 @@ class State:
         """Return a row of each moment of a category."""
         return one_of_each(self.members(category), self.base.assignments.group)
 
-    def is_in(self, content: str, category: int) -> bool:
-        """Tell whether an image, or a copy of it, is in a category."""
-        return bool((self.category[self._rows.get(content, [])] == category).any())
-
     @property
     def settled(self) -> NDArray[np.bool_]:
         """The mask (n,) of images that are labelled or that a person has decided on."""
@@ -162,17 +158,14 @@ class State:
         """The mask (n,) of images that were accepted unseen."""
         return np.equal(self.reviewed, ReviewState.UNSEEN)
 
-    def taken_names(self) -> list[str]:
-        """Return the names of categories, former ones included, which no other category may get."""
-        return [name for each in self.categories.values() for name in (each.name, *each.former)]
-
     def free_name(self) -> str:
         """Return a name for another new category, which none has had before."""
         return self.free_names(1)[0]
 
     def free_names(self, count: int) -> list[str]:
         """Return names for other new categories: their numbers go with ids, which are never used again."""
-        return free_names(self.taken_names(), count, after=self.next_id)
+        taken = [name for each in self.categories.values() for name in (each.name, *each.former)]
+        return free_names(taken, count, after=self.next_id)
 
     def centres(self, ids: Sequence[int]) -> Floats:
         """Return the centres (k, d) of categories: as sorted, or means of their moments where these have changed."""

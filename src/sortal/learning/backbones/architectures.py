@@ -43,7 +43,8 @@ def create(name: str, image_size: int | None, architecture: str = "", *, draw: b
     if config["library"] == "open_clip":
         return _create_tower(name, config, image_size, architecture)
     try:
-        arguments = {key: value for key, value in (config.get("model_args") or {}).items() if not _is_refused(key)}
+        given = (config.get("model_args") or {}).items()
+        arguments = {key: value for key, value in given if key not in REFUSED and not key.startswith("pretrained_")}
         model, stated = str(config["architecture"]), {**(config.get("pretrained_cfg") or {})}
         check_name(model.partition(".")[0])
         return _create_timm(name, model, arguments, stated, image_size, draw=draw, architecture=architecture)
@@ -51,11 +52,6 @@ def create(name: str, image_size: int | None, architecture: str = "", *, draw: b
         if isinstance(error, InputError):
             raise
         raise InputError(f"The config of {name} must describe a model of timm: {hub.first_line(error)}.") from error
-
-
-def _is_refused(argument: str) -> bool:
-    """Tell whether an argument of timm decides something other than the network."""
-    return argument in REFUSED or argument.startswith("pretrained_")
 
 
 def _create_timm(

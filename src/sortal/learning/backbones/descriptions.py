@@ -95,7 +95,8 @@ def weights_of(name: str, published: Published) -> Path:
     place = published.place
     if isinstance(place, str):
         if not place:
-            raise _without_weights(name)
+            ways = Remedy("pass a file", weights="FILE"), Remedy("name them, NAME/WEIGHTS", backbone=f"{name}/...")
+            raise InputError(f"The hub has no weights of {name}.", *ways)
         return hub.download_first(name, place, published.files)
     for file in published.files:
         if (place / file).is_file():
@@ -201,11 +202,3 @@ def _read(path: Path, place: Path | str) -> Published | None:
         if isinstance(config.get("model_cfg"), dict):
             return Published("open_clip", config, place)
     return None
-
-
-def _without_weights(name: str) -> InputError:
-    return InputError(
-        f"The hub has no weights of {name}.",
-        Remedy("pass a file", weights="FILE"),
-        Remedy("name them, NAME/WEIGHTS", backbone=f"{name}/..."),
-    )

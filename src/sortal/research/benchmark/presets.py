@@ -180,11 +180,6 @@ def _paper() -> Iterator[Preset]:
         yield from _ablation(f"table5/{dataset}")
 
 
-def _rivals() -> Iterator[Preset]:
-    for dataset in RIVALRY:
-        for method in RIVAL_METHODS:
-            yield _preset(f"rivals/{dataset}/{method}", method, METHODS[method].title)
-
-
-_BY_TABLE = [*sorted(_paper(), key=lambda preset: preset.name.partition("/")[0]), *_rivals()]
+_RIVALS = (_preset(f"rivals/{on}/{each}", each, METHODS[each].title) for on in RIVALRY for each in RIVAL_METHODS)
+_BY_TABLE = [*sorted(_paper(), key=lambda preset: preset.name.partition("/")[0]), *_RIVALS]
 PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in _BY_TABLE}

@@ -120,11 +120,8 @@ def _settings(asked: RequestBody) -> list[str]:
     if given.get("method") not in (None, *BUILT_IN):
         raise InputError(f"method must be one of {', '.join(BUILT_IN)} here.")
     chosen = asdict(Discovery(**given))
-    return [word for field in fields(Discovery) if field.name in given for word in _option(field.name, chosen)]
-
-
-def _option(name: str, values: RequestBody) -> tuple[str, str]:
-    return f"--{name.replace('_', '-')}", str(values[name])
+    names = [field.name for field in fields(Discovery) if field.name in given]
+    return [word for name in names for word in (f"--{name.replace('_', '-')}", str(chosen[name]))]
 
 
 def _check(home: Home, at: str, asked: RequestBody) -> list[str]:
@@ -139,10 +136,6 @@ def _sort(home: Home, at: str, asked: RequestBody) -> list[str]:
     if weights := _text(asked, "weights"):
         options += ["--weights", str(home.file(weights, "weights"))]
     return ["discover", str(home.path(at)), *options, "--json", "--yes"]
-
-
-def _forecast(home: Home, at: str, asked: RequestBody) -> list[str]:
-    return [*_sort(home, at, asked), "--dry-run"]
 
 
 def _predict(home: Home, at: str, asked: RequestBody) -> list[str]:
@@ -160,7 +153,7 @@ def _export(home: Home, at: str, asked: RequestBody) -> list[str]:
 
 COMMAND_WORDS: dict[str, Callable[[Home, str, RequestBody], list[str]]] = {
     "check": _check,
-    "forecast": _forecast,
+    "forecast": lambda home, at, asked: [*_sort(home, at, asked), "--dry-run"],
     "sort": _sort,
     "sample": lambda home, at, _: ["sample", "digits", str(home.inside(at, SAMPLE_FOLDER))],
     "review": lambda home, at, _: ["review", str(home.path(at)), "--no-browser"],
