@@ -55,11 +55,12 @@ from peers import (
 
 from sortal import estimate_k
 from sortal.clustering.cluster_sums import LabelledSums
-from sortal.clustering.estimate_k import Evaluation, KMethod
+from sortal.clustering.estimate_k import KMethod
 from sortal.clustering.lloyd import LloydState, restarts, restarts_at_once
 from sortal.clustering.lloyd import lloyd as our_lloyd
 from sortal.clustering.points import Points
 from sortal.metrics import Accuracy, accuracy
+from sortal.runs.facts import TriedK
 
 T = TypeVar("T")
 Record = dict[str, Any]  # one row of a table: column -> value
@@ -456,7 +457,7 @@ def growth(options: Options) -> Iterator[Table]:
 
 
 def estimate(options: Options) -> Iterator[Table]:
-    def progress(tried: Evaluation) -> None:
+    def progress(tried: TriedK) -> None:
         say(f"k = {tried.k}: {tried.score:.4f}")
 
     for problem in options.problems():

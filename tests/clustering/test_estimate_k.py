@@ -23,7 +23,6 @@ from sortal.clustering.estimate_k import (
     CLOSE_SHARE,
     FIRST_RESTARTS,
     TOLERANCE,
-    Evaluation,
     KMethod,
     _Clusterings,
     separation,
@@ -32,6 +31,7 @@ from sortal.clustering.lloyd import padded
 from sortal.clustering.points import Points
 from sortal.errors import InputError
 from sortal.metrics import accuracy
+from sortal.runs.facts import TriedK
 from sortal.system.distributed import Peers
 
 METHODS = get_args(KMethod)
@@ -70,7 +70,7 @@ def near(found: KEstimate, tolerance: float) -> list[int]:
 def test_planted_k_is_found_and_every_evaluation_is_returned(method: KMethod) -> None:
     """The bounds allow for noise, but exclude the number of labelled classes, k_max and chance."""
     x, labels = mixture(600, 20)
-    seen: list[Evaluation] = []
+    seen: list[TriedK] = []
     options: dict[str, Any] = {"k_max": 100, "method": method, "n_init": 4, "device": "cpu"}
     found = estimate_k(x, labels, random_state=0, callback=seen.append, **options)
     assert 16 <= found.k <= 25
@@ -164,7 +164,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_call_interrupted_anywhere_resumes_to_the_same_result(tried: list[int], method: KMethod) -> None:
     rows = lattice(100, 2)
     options: dict[str, Any] = {"k_max": 100, "method": method, "n_init": 4, "random_state": 0}
-    whole: list[Evaluation] = []
+    whole: list[TriedK] = []
     wanted = estimate_k(*rows, **options, callback=whole.append)
     assert len(whole) > 5
     for n in range(1, len(whole) + 1, 3):
@@ -180,15 +180,15 @@ def test_known_scores_are_trusted_and_survive_json(tried: list[int]) -> None:
     x, labels = mixture(150, 8)
     options: dict[str, Any] = {"k_max": 40, "n_init": 2, "random_state": 0}
     wanted = estimate_k(x, labels, **options)
-    known = [Evaluation(**json.loads(json.dumps(asdict(at)))) for at in wanted.curve]
+    known = [TriedK(**json.loads(json.dumps(asdict(at)))) for at in wanted.curve]
     stranger = next(k for k in range(4, 40) if k not in {at.k for at in wanted.curve})
-    known.append(Evaluation(k=stranger, score=2.0, each=(2.0, 2.0)))
+    known.append(TriedK(k=stranger, score=2.0, each=(2.0, 2.0)))
     assert estimate_k(x, labels, **options, known=known) == wanted
-    worse = Evaluation(k=wanted.k, score=1.0, each=(0.0, 0.0))  # the parts count
+    worse = TriedK(k=wanted.k, score=1.0, each=(0.0, 0.0))  # the parts count
     assert estimate_k(x, labels, **options, known=[worse]).k != wanted.k
     tried.clear()
     with pytest.raises(InputError) as caught:
-        estimate_k(x, labels, n_init=2, known=[Evaluation(k=5, score=0.5, each=(0.5, 0.5, 0.5))])
+        estimate_k(x, labels, n_init=2, known=[TriedK(k=5, score=0.5, each=(0.5, 0.5, 0.5))])
     assert str(caught.value) == "known must come from a call with the same n_init, 2, got 3 scores of k = 5."
     assert tried == []
 

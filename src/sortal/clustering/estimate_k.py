@@ -21,6 +21,7 @@ from sortal.clustering.points import Points, full_precision
 from sortal.clustering.seeding import Seeds
 from sortal.errors import InputError
 from sortal.metrics import accuracy
+from sortal.runs.facts import TriedK
 from sortal.system.distributed import Peers
 
 KMethod = Literal["brent", "separation"]
@@ -29,15 +30,6 @@ TOL = 1e-4  # of each restart, as in `SemiSupervisedKMeans`
 FIRST_RESTARTS = 3  # of each k; the others follow unless these are clearly worse than another's
 USUALLY_TRIED = 10  # ks
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """The score of one k."""
-
-    k: int
-    score: float
-    each: tuple[float, ...]  # score of each restart, or of the first ones where they are clearly worse than the best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +42,7 @@ class KEstimate:
 
     k: int
     interval: tuple[int, int]
-    curve: tuple[Evaluation, ...]
+    curve: tuple[TriedK, ...]
     method: str
 
 
@@ -69,8 +61,8 @@ def estimate_k(
     n_init: int = 10,
     random_state: int | np.random.RandomState | None = None,
     device: str = "auto",
-    callback: Callable[[Evaluation], None] | None = None,
-    known: Iterable[Evaluation] = (),
+    callback: Callable[[TriedK], None] | None = None,
+    known: Iterable[TriedK] = (),
     group: "distributed.ProcessGroup | None" = None,
 ) -> KEstimate:
     """Estimate the number of classes among the rows of `x`, (n, d), with labels `y`, (n,), −1 for unlabelled.
@@ -124,16 +116,16 @@ def estimate_k(
 
 
 def _check_known(
-    known: Iterable[Evaluation], n_init: int, processes: Peers, average: Callable[[Sequence[float]], float]
-) -> dict[int, Evaluation]:
+    known: Iterable[TriedK], n_init: int, processes: Peers, average: Callable[[Sequence[float]], float]
+) -> dict[int, TriedK]:
     """Return the first process's evaluations by k, with scores recomputed from their parts."""
-    found: dict[int, Evaluation] = {}
+    found: dict[int, TriedK] = {}
     for at in processes.gather_objects(tuple(known))[0]:
         if len(at.each) not in (n_init, min(n_init, FIRST_RESTARTS)):
             raise InputError(
                 f"known must come from a call with the same n_init, {n_init}, got {len(at.each)} scores of k = {at.k}."
             )
-        found[at.k] = Evaluation(k=at.k, score=average(at.each), each=tuple(at.each))
+        found[at.k] = TriedK(k=at.k, score=average(at.each), each=tuple(at.each))
     return found
 
 
@@ -145,11 +137,11 @@ class _Search:
     average: Callable[[Sequence[float]], float]  # score of a k from those of its restarts
     n_init: int
     margin: float  # share of the best score by which one must be worse to be hopeless
-    known: dict[int, Evaluation]
-    callback: Callable[[Evaluation], None] | None
+    known: dict[int, TriedK]
+    callback: Callable[[TriedK], None] | None
     low: int
     high: int
-    tried: dict[int, Evaluation] = field(default_factory=dict)
+    tried: dict[int, TriedK] = field(default_factory=dict)
 
     def score(self, k: int) -> float:
         """Try k by its first restarts, and by the others if these do not settle whether it is the best."""
@@ -163,7 +155,7 @@ class _Search:
         known = self.known.get(k)
         is_known = known is not None and len(known.each) >= restarts
         each = tuple(known.each[:restarts] if known is not None and is_known else compute())
-        self.tried[k] = Evaluation(k=k, score=self.average(each), each=each)
+        self.tried[k] = TriedK(k=k, score=self.average(each), each=each)
         if self.callback is not None and not is_known:
             self.callback(self.tried[k])
 
@@ -179,7 +171,7 @@ class _Search:
                 return
             self._evaluate(at.k, partial(self._whole, at), self.n_init)
 
-    def _whole(self, at: Evaluation) -> Sequence[float]:
+    def _whole(self, at: TriedK) -> Sequence[float]:
         return [*at.each, *self.clusterings.scores(at.k, rest=True)]
 
     def brent(self) -> None:

@@ -110,7 +110,7 @@ class TriedK:
 
     k: int
     score: float
-    each: tuple[float, ...]  # the score of every restart or fold
+    each: tuple[float, ...]  # of every restart, or of the first ones where they are clearly worse than the best
 
 
 class Trial(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from math import ceil, floor
 
-from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, KMethod, estimate_k, largest_k
+from sortal.clustering.estimate_k import USUALLY_TRIED, KEstimate, KMethod, estimate_k, largest_k
 from sortal.config import Discovery, Granularity, Recipe
 from sortal.discovery.grouping.clusters import Rows
 from sortal.discovery.grouping.counting import KDistribution, count_again
@@ -55,8 +55,8 @@ def estimated_k(
     k = found.k
     if rows.neighbours and method == "separation":
         k = _estimate(job, rows.smoothed, images, found.interval, runtime).k
-    curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
-    choice = KChoice(k=k, estimated=True, known=len(images.known), interval=found.interval, method=method, curve=curve)
+    known, interval = len(images.known), found.interval
+    choice = KChoice(k=k, estimated=True, known=known, interval=interval, method=method, curve=found.curve)
     if job.processes.is_first:
         cache.save(path, asdict(choice))
     return choice
@@ -93,9 +93,9 @@ def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], 
     own = slice(*processes.share_of(len(x)))
     key = cache.key("k", method, cache.hashed(x, images.labels), *bounds, settings.seed)
     path = job.cache / "k" / f"{key}.json"
-    tried = [read_record(Evaluation, each) for each in processes.by_first(partial(cache.load, path)) or ()]
+    tried = [read_record(TriedK, each) for each in processes.by_first(partial(cache.load, path)) or ()]
 
-    def on_k(at: Evaluation) -> None:
+    def on_k(at: TriedK) -> None:
         tried.append(at)
         if processes.is_first:
             cache.save(path, [asdict(each) for each in tried])

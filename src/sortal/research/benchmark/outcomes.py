@@ -37,42 +37,40 @@ class SharedTask(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodOutcome:
-    """A run of a method: its accuracies, None where undefined, or the error that ended it."""
+class _MethodFigures:
+    """What a run of a method came to: its accuracies, None where undefined, or the error that ended it."""
 
-    task: SharedTask
     method: str
-    k_words: str = ""  # how it got k
     version: str = ""  # of the program, or of the settings
     all: float | None = None
     old: float | None = None
     new: float | None = None
     mean: float | None = None  # over classes
-    k_error: float | None = None  # |k - true| / true
     seconds: float | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
+class MethodOutcome(_MethodFigures):
+    """A run of a method on a task."""
+
+    task: SharedTask
+    k_words: str = ""  # how it got k
+    k_error: float | None = None  # |k - true| / true
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line(_MethodFigures):
     """What is read of a JSON line."""
 
     set: str
     condition: str
     split: str
     seed: int
-    method: str
     asked: str = ""
-    version: str = ""
-    all: float | None = None
-    old: float | None = None
-    new: float | None = None
-    mean: float | None = None
     k: int | None = None
     true: int | None = None
     interval: tuple[int, int] | None = None  # None where k was given
-    seconds: float | None = None
-    error: str | None = None
 
 
 def read_outcomes(paths: Sequence[str | os.PathLike[str]]) -> tuple[list[MethodOutcome], list[str]]:
@@ -87,13 +85,10 @@ def read_outcomes(paths: Sequence[str | os.PathLike[str]]) -> tuple[list[MethodO
         bounds = bound_records(runs, lambda record, which: f"{record.dataset}/{which}", "true")
         outcomes, notes = _from_records([*runs, *bounds])
         found += outcomes
-    again = Counter(each.method for each, times in Counter(map(_run, found)).items() if times > 1)
+    runs_made = Counter((each.method, each.task, each.k_words, each.version) for each in found)
+    again = Counter(method for (method, *_), times in runs_made.items() if times > 1)
     repeated = [f"{name}: {plural(n, 'run')} made more than once; the last one counts." for name, n in again.items()]
     return found, [*notes, *repeated]
-
-
-def _run(outcome: MethodOutcome) -> MethodOutcome:
-    return MethodOutcome(**{name: getattr(outcome, name) for name in ("task", "method", "k_words", "version")})
 
 
 def _from_lines(path: Path) -> list[MethodOutcome]:
@@ -120,11 +115,9 @@ def _from_lines(path: Path) -> list[MethodOutcome]:
     return [
         MethodOutcome(
             task=SharedTask(each.set, each.condition, each.split, each.seed),
-            method=each.method,
             k_words=ESTIMATED if (each.method, each.asked, each.version) in estimating else K_WORDS["true"],
-            version=each.version,
-            **{name: getattr(each, name) for name in ("all", "old", "new", "mean", "seconds", "error")},
             k_error=None if each.k is None or not each.true else abs(each.k - each.true) / each.true,
+            **{field.name: getattr(each, field.name) for field in fields(_MethodFigures)},
         )
         for each in read
     ]
