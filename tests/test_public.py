@@ -89,8 +89,8 @@ def test_importing_sortal_loads_nothing_heavy_and_names_come_one_at_a_time() -> 
     assert found.stdout.splitlines() == ["", "False"]
 
 
-def test_sorting_does_not_import_scikit_learn() -> None:
-    """It takes seconds, and only the estimator needs it."""
+def test_sorting_imports_neither_scikit_learn_nor_the_compiler_of_pytorch() -> None:
+    """Each takes seconds; only the estimator needs the one, and only long training the other."""
     code = (
         "import sys, numpy as np, sortal; from sortal.discovery import pipeline; "
         "from sortal.discovery.grouping import shared_kmeans; "
@@ -98,7 +98,8 @@ def test_sorting_does_not_import_scikit_learn() -> None:
         "x = np.repeat(np.eye(4, dtype=np.float32), 2, axis=0); "
         "shared_kmeans.fit(x, None, 2, n_init=1, seed=0, processes=alone('cpu')); "
         "sortal.estimate_k(x, [0, 0, 1, 1, -1, -1, -1, -1], k_max=4, device='cpu'); "
-        "print('torch' in sys.modules, 'sklearn' in sys.modules)"
+        "from sortal.learning.backbones.registry import load_backbone; load_backbone('test_vit', weights='random'); "
+        "print(*(each in sys.modules for each in ('torch', 'timm', 'sklearn', 'torch._dynamo')))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["True", "False"]
+    assert found.stdout.split() == ["True", "True", "False", "False"]

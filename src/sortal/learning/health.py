@@ -16,6 +16,7 @@ from sortal.learning.views import RowNumbers
 
 PROBED_IMAGES = 256  # to measure on
 PROBED_AT_ONCE = 64  # images at once, as training may leave little memory
+PROBED_TOKENS = 2**26  # numbers in the tokens of more images, if there is a trunk: a GPU has too little to do with few
 LEAST_SPREAD, LEAST_RANK = 0.2, 0.1  # fractions of the initial values, below which features have collapsed
 SPREAD_OF_EQUALS = 1e-6  # spread of features that are equal but for rounding, and cannot collapse any further
 Failure = Literal["diverged", "collapsed"]
@@ -47,7 +48,7 @@ class Probe:
         tokens = self.kept.of(self.rows, lambda: self.trunk.centre_crops(self.store, self.rows))
         backbone, features, queries = self.trunk.backbone, list[Tensor](), list[Tensor]()
         with self.trunk.compute.autocast():
-            for inputs in (piece for batch in tokens for piece in batch.split(PROBED_AT_ONCE)):
+            for inputs in (piece for batch in tokens for piece in batch.split(self._at_once(batch))):
                 features.append(backbone.tail(inputs))
                 if (largest := backbone.largest_query(inputs)) is not None:
                     queries.append(largest)
@@ -55,6 +56,10 @@ class Probe:
         rank, spread = effective_rank_and_spread((x.cpu() if x.device.type == "mps" else x).double())
         query = float(torch.stack(queries).max()) if queries else None
         return FeatureHealth(effective_rank=rank, spread=spread, largest_query=query)
+
+    def _at_once(self, tokens: Tensor) -> int:
+        more = PROBED_TOKENS // max(tokens[0].numel(), 1) if self.trunk.backbone.has_trunk else 0
+        return max(PROBED_AT_ONCE, more)
 
     def failure(self, figures: Iterable[float], now: FeatureHealth) -> Failure | None:
         """Tell how an epoch failed, if it did; `figures` are its losses and the norm of its gradient.

@@ -60,12 +60,15 @@ def train(
     shared: SharedTokens | None = None,
     moments: Moments | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
+    key: dict[str, str] | None = None,
+    save_model: bool = True,
     runtime: Runtime = Runtime(),
 ) -> TrainingResult:
     """Train a method's backbone in place on images; row i of `store` holds the pixels of image i.
 
     With a `folder`, log and checkpoints are written there, the same call resumes an interrupted run (after Ctrl-C at
-    the very step), and the trained backbone is saved as model.safetensors and model.json. The cost of cached tokens is
+    the very step), and unless `save_model` is false, the trained backbone is saved as model.safetensors and model.json.
+    `key` is the `run_key` of the run, if it is known, as it takes a while to compute. The cost of cached tokens is
     noted before they are computed; with `shared`, they are kept for the next call. Images of one of the `moments` are
     never told apart, and drawn as often together as a single image. All processes that torchrun started train together.
     """
@@ -75,11 +78,9 @@ def train(
     place = None if folder is None or not processes.is_first else Path(folder)  # only the first process writes
     with lock_folder(place):
         method.to(processes.device)
-        room = budget or Budget()
-        trainer = Trainer(
-            method, images, store, config, processes, place, room, shared, moments, checkpoint_every, runtime
-        )
-        return trainer.train()
+        key, room = key or run_key(method, images, store, config, moments), budget or Budget()
+        state = (method, images, store, config, key, processes, place, save_model, room, shared, moments)
+        return Trainer(*state, checkpoint_every, runtime).train()
 
 
 @dataclass(eq=False)
@@ -90,8 +91,10 @@ class Trainer:
     images: ImageSet
     store: PixelStore
     config: Training
+    key: dict[str, str]
     processes: Processes
     folder: Path | None  # None in all processes but the first
+    save_model: bool
     budget: Budget
     shared: SharedTokens | None
     moments: Moments | None  # of the images; None if each is its own
@@ -110,7 +113,6 @@ class Trainer:
         self.shares = None if bursts is None else 1 / bursts.sizes[bursts.of[self.rows]]
         self.method.groups = shared_groups(self.images, self.numbering, self.numbers.device) if self.moments else None
         self.steps = max(len(self.rows) // self.config.batch_size, 1)  # per epoch
-        self.key = run_key(self.method, self.images, self.store, self.config, self.moments)
         self.method.prepare(self.labels_of_numbers)
         self.method.to(self.processes.device)
         self.inputs = TrainingInputs(
@@ -124,7 +126,7 @@ class Trainer:
             self.shared,
             self.runtime,
             of_image=self.method.views,
-            augmented=code_of(self.method) if self._augments else "",
+            augmented=code_of(self.method) if self._overrides("augment") else "",
         )
         self.state = TrainingState(self.method, self.config)
 
@@ -170,11 +172,11 @@ class Trainer:
         # Several processes have batches of many sizes, each of which would be compiled.
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE and self.processes.size == 1)
         viewer, windows = trunk, windows_of(self.method.backbone, c)
-        if (augment := self.method.augment if self._augments else None) is not None or windows is not None:
+        if (augment := self.method.augment if self._overrides("augment") else None) is not None or windows is not None:
             viewer = FrozenEncoder(self.method.backbone, trunk.compute, augment=augment, patterns=windows)
         source = self.inputs.make(viewer, plan)
         probe, validation = self._measures(trunk, plan)
-        asked = self._starts_epochs or self.runtime.on_epoch is not None
+        asked = self._overrides("start_epoch") or self.runtime.on_epoch is not None
         kept = KeptTokens(self.inputs.kept_crops(plan).room if asked else 0)
         self.table = ImageTable(self.labels_of_numbers, self.numbering.rows, self.store, trunk, kept)
         step = TrainingStep(self.processes, self.method, of_steps, self.state.optimiser, c.chunks)
@@ -193,13 +195,8 @@ class Trainer:
             with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
                 self._loop(source, step, probe, validation, log, stopped)
 
-    @property
-    def _augments(self) -> bool:
-        return type(self.method).augment is not Method.augment
-
-    @property
-    def _starts_epochs(self) -> bool:
-        return type(self.method).start_epoch is not Method.start_epoch
+    def _overrides(self, name: str) -> bool:
+        return getattr(type(self.method), name) is not getattr(Method, name)
 
     def _measures(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> tuple[Probe | None, Validation | None]:
         """Return what measures health and accuracy after each epoch; None in other processes than the first.
@@ -248,7 +245,7 @@ class Trainer:
         began = saved - p.seconds
         while p.epoch < epochs:
             started, first = perf_counter(), p.step
-            if not p.step and self._starts_epochs:
+            if not p.step and self._overrides("start_epoch"):
                 self._start_epoch()
             for sums in self._steps_of_epoch(source, step):
                 p.seconds = monotonic() - began
@@ -387,7 +384,8 @@ class Trainer:
         self.state.select_best()
         self.processes.broadcast_tensors(self.state.weights().values())
         if self.folder is not None:
-            self.method.backbone.save(self.folder / MODEL)
+            if self.save_model:
+                self.method.backbone.save(self.folder / MODEL)
             self.inputs.close()
         self.processes.barrier()  # until the model is saved
         return p.result(self.steps * self.config.batch_size)

@@ -9,7 +9,7 @@ import torch
 from support.tiny_encoders import ABOUT, SIZE, TOWER, TRANSFORMER
 
 from sortal.errors import InputError
-from sortal.learning.backbones.architectures import check_name, create, hub_file
+from sortal.learning.backbones.architectures import _later, check_name, create, hub_file
 from sortal.learning.backbones.network import Network
 from sortal.learning.backbones.vit import VisionTransformer
 
@@ -23,6 +23,12 @@ def described(library: str = "timm", **parts: Any) -> str:
 def tower(about: dict[str, Any] | None = None, **changes: Any) -> str:
     model = {"embed_dim": 20, "vision_cfg": {**TOWER, **changes}}
     return described("open_clip", model_cfg=model, preprocess_cfg=about or {})
+
+
+def test_functions_of_the_compiler_are_called_as_they_are_when_they_are_needed() -> None:
+    assert _later("math", "hypot", 3.0, 4.0) == 5.0
+    total = _later("functools", "partial", lambda a, b, *, c: (a, b, c), 1, c=3)
+    assert total(2) == (1, 2, 3)
 
 
 def test_images_are_those_of_the_configuration_of_a_network() -> None:

@@ -41,6 +41,7 @@ from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import train
 from sortal.runs.confidence import Features, Ints
 from sortal.runs.facts import TrainingResult
+from sortal.runs.run import MODEL
 from sortal.system import cache
 from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
@@ -327,12 +328,16 @@ class _Trainings:
             budget=self.budget,
             shared=self.shared,
             moments=self.moments,
+            key=key,
+            save_model=False,
             runtime=at,
         )
 
     def result(self) -> LearningResult:
-        """Drop the tokens and summarise all trainings; the losses are those of the last one."""
+        """Drop the tokens, save the model and summarise all trainings; the losses are those of the last one."""
         self.shared.close()
+        if self.job.processes.is_first:
+            self.backbone.save([*self.done][-1] / MODEL)
         each = tuple(self.done.values())
         seconds = sum(one.seconds for one in each)
         trained = replace(

@@ -1,7 +1,13 @@
 """Networks of timm and open_clip by name or description, untrained, with the images that they expect."""
 
+import functools
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
+from types import ModuleType
 from typing import Any, cast
 
 import torch
@@ -23,10 +29,52 @@ REFUSED = ("cache_dir", "checkpoint_path", "exportable", "no_jit", "num_classes"
 CLIP_COLOURS = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
 
 
-def check_name(name: str) -> None:
-    """Raise InputError unless timm has a model, and weights of its tag."""
+@functools.cache
+def load_timm() -> Any:
+    """Import timm without PyTorch's compiler, which is most of the time that it takes otherwise."""
+    with suppress(ImportError), _compiler_later():
+        import timm
     import timm
 
+    return timm
+
+
+@contextmanager
+def _compiler_later() -> Iterator[None]:
+    """Let timm and torchvision name functions of PyTorch's compiler, which is imported when they are called."""
+    names = {"torch._dynamo": "disable", "torch._dynamo.utils": "is_compile_supported"}
+    if not names.keys().isdisjoint(sys.modules):
+        yield
+        return
+    for module, name in names.items():
+        sys.modules[module] = ModuleType(module)
+        setattr(sys.modules[module], name, functools.partial(_later, module, name))
+    try:
+        yield
+    finally:
+        for module in names:
+            del sys.modules[module]
+
+
+def _later(module: str, name: str, function: Any, *arguments: Any, **options: Any) -> Any:
+    """Call a function of a module now, or if it decorates another, whenever that is called."""
+
+    def real() -> Any:
+        return getattr(import_module(module), name)(function, *arguments, **options)
+
+    if not callable(function):
+        return real()
+
+    @functools.wraps(function)
+    def call(*values: Any, **named: Any) -> Any:
+        return real()(*values, **named)
+
+    return call
+
+
+def check_name(name: str) -> None:
+    """Raise InputError unless timm has a model, and weights of its tag."""
+    timm = load_timm()
     bare = name.partition(".")[0]
     if not timm.is_model(bare) or (bare != name and name not in timm.list_pretrained(f"{bare}.*")):
         raise unknown(name)
@@ -65,13 +113,12 @@ def _create_timm(
     architecture: str = "",
 ) -> Backbone:
     """Create a model of timm; what is `stated` about its images replaces what timm says."""
-    from timm.models import eva, is_model_in_modules, vision_transformer
-
+    models = load_timm().models
     bare = model.partition(".")[0]
-    if not draw and is_model_in_modules(bare, ["vision_transformer"]):
+    if not draw and models.is_model_in_modules(bare, ["vision_transformer"]):
         arguments = {**arguments, "weight_init": "skip"}
     net = None
-    if is_model_in_modules(bare, TRANSFORMERS):
+    if models.is_model_in_modules(bare, TRANSFORMERS):
         size = image_size or min(IMAGE_SIZE, stated.get("input_size", [IMAGE_SIZE])[-1])
         net = _with_class_token(name, model, arguments, size)
     if net is None:
@@ -82,7 +129,7 @@ def _create_timm(
         net = _made(name, model, size, {**arguments, **resized})
     made = cast(Any, net)
     spec = _spec(name, size, {**made.pretrained_cfg, **stated}, architecture)
-    if isinstance(net, vision_transformer.VisionTransformer | eva.Eva):
+    if isinstance(net, models.VisionTransformer | models.Eva):
         patch: int = made.patch_embed.feat_ratio()  # pixels per token, also with a convolutional stem
         if size % patch:
             raise InputError(f"image_size must be a multiple of {patch} for {name}, got {size}.")
@@ -106,12 +153,11 @@ def _with_class_token(name: str, model: str, arguments: dict[str, Any], size: in
 
 
 def _made(name: str, model: str, size: int, arguments: dict[str, Any]) -> nn.Module:
-    import timm
-
     try:
-        return timm.create_model(model, num_classes=0, **arguments)
+        made: nn.Module = load_timm().create_model(model, num_classes=0, **arguments)
     except (ValueError, RuntimeError, TypeError) as error:
         raise InputError(f"{name} does not support an image_size of {size}: {hub.first_line(error)}.") from error
+    return made
 
 
 def _as_backbone(net: nn.Module, spec: Spec) -> Backbone:
@@ -169,16 +215,13 @@ def _spec(name: str, size: int, about: dict[str, Any], architecture: str) -> Spe
 
 def _config(model: str) -> dict[str, Any]:
     """Return what timm says about the images of a model."""
-    import timm
-
-    found = timm.get_pretrained_cfg(model)
+    found = load_timm().get_pretrained_cfg(model)
     return {"input_size": (3, IMAGE_SIZE, IMAGE_SIZE)} if found is None else cast(Any, found).to_dict()
 
 
 def check_normalisation(name: str) -> None:
     """Raise InputError if a name without a tag does not determine the normalisation of images for its weights."""
-    import timm
-
+    timm = load_timm()
     tagged = timm.list_pretrained(f"{name}.*")
     if len({(cfg.mean, cfg.std) for cfg in map(timm.get_pretrained_cfg, tagged) if cfg is not None}) > 1:
         raise InputError(
@@ -189,10 +232,8 @@ def check_normalisation(name: str) -> None:
 
 def hub_file(name: str) -> tuple[str, str]:
     """Return the repository and the file of a model's weights on the hub."""
-    import timm
-
     check_name(name)
-    cfg = timm.get_pretrained_cfg(name)
+    cfg = load_timm().get_pretrained_cfg(name)
     if cfg is None or not cfg.hf_hub_id:
         raise InputError(
             f"The hub has no weights of {name}.",
