@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import exp, log
 from types import SimpleNamespace
@@ -170,14 +170,16 @@ def mean(numbers: Sequence[float]) -> float:
     return sum(numbers) / len(numbers) if numbers else 0.0
 
 
-def contrast(rows: list[Row], ids: Sequence[int], temperature: float) -> float:
+def contrast(
+    rows: list[Row], ids: Sequence[int], temperature: float, similarity: Callable[[Row, Row], float] = dot
+) -> float:
     """GCD's equation 2, over rows of an id: −log of the chance of each row alike, among all the others."""
     costs = []
     for i, own in enumerate(ids):
         others = [j for j, other in enumerate(ids) if j != i and other >= 0]
         alike = [j for j in others if ids[j] == own]
         if own >= 0 and alike:
-            scores = {j: dot(rows[i], rows[j]) / temperature for j in others}
+            scores = {j: similarity(rows[i], rows[j]) / temperature for j in others}
             below = sum(exp(score) for score in scores.values())
             costs.append(mean([-log(exp(scores[j]) / below) for j in alike]))
     return mean(costs)

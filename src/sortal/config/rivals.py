@@ -32,6 +32,9 @@ class SelfExpertise(SettingsGroup):
     capped: int = option(10, "First iterations of k-means, in which clusters have at most the mean size.", least=0)
     hidden: int = option(2048, "Width of the layers of the projection head.", least=1)
     bottleneck: int = option(256, "Width of its output.", least=1)
+    curvature: float = option(0.0, "Of the hyperbolic space of Hyp-SelEx, which has 0.1; 0 is SelEx.", least=0)
+    radius: float = option(2.0, "Longest output of the head in that space.", above=0)
+    curved: float = option(1.0, "Share of hyperbolic losses at the end; it rises from 0.", least=0, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)

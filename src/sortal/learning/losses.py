@@ -1,6 +1,7 @@
 """Losses and their targets: pure functions without control flow on values, so that CUDA graphs can record them."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as nnf
@@ -9,15 +10,23 @@ from torch import Tensor
 EPSILON = 1e-7  # keeps the logarithm of a probability finite
 
 
-def contrastive(embeddings: Tensor, ids: Tensor, *, temperature: float, groups: Tensor | None = None) -> Tensor:
+def contrastive(
+    embeddings: Tensor,
+    ids: Tensor,
+    *,
+    temperature: float,
+    groups: Tensor | None = None,
+    similarity: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Compute SupCon in its "out" form: rows with the same id attract, all others but those of its group (n,) repel.
 
-    `embeddings` (n, d) have unit rows; rows with id −1 in `ids` (n,) are ignored. With one id per image it is InfoNCE.
+    `embeddings` (n, d) have unit rows, unless there is a `similarity` (n, n) other than their cosines; rows with id −1
+    in `ids` (n,) are ignored. With one id per image it is InfoNCE.
     The mean is over rows that share their id with another row; if there are none, the loss is 0.
     """
     with torch.autocast(embeddings.device.type, enabled=False):
         rows = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
-        scores = rows @ rows.T / temperature  # (n, n)
+        scores = (similarity(rows) if similarity else rows @ rows.T) / temperature  # (n, n)
     takes_part = ids >= 0
     itself = torch.eye(len(ids), dtype=torch.bool, device=ids.device)
     others = takes_part & ~itself

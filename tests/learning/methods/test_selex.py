@@ -1,9 +1,10 @@
-"""SelEx: its losses against loops over views, gradients, and the hierarchy: caps, labels, nesting."""
+"""SelEx: its losses against loops over views, flat and curved, gradients, and the hierarchy: caps, labels, nesting."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
-from math import dist, exp, log, sqrt
+from math import acosh, dist, exp, log, sqrt, tanh
 from typing import Any
 
 import numpy as np
@@ -17,27 +18,76 @@ from sortal import metrics
 from sortal.config import Training
 from sortal.config.rivals import SelfExpertise
 from sortal.learning.methods.method import Problem
-from sortal.learning.methods.selex import Level, Selex, cluster, gaps, halvings, hierarchy, kmeans, means
+from sortal.learning.methods.selex import (
+    Level,
+    Selex,
+    cluster,
+    gaps,
+    halvings,
+    hierarchy,
+    kmeans,
+    means,
+    nearness,
+    on_ball,
+)
 
 D, WIDTH, IMAGES = 8, 5, 9  # of projections and features in synthetic outputs, and images in all
 SMALL = SelfExpertise(smoothing=0.4, hidden=16, bottleneck=D)
+CURVED = replace(SMALL, curvature=0.1)
 
 
 def unit(row: Row) -> Row:
     return [value / sqrt(dot(row, row)) for value in row]
 
 
+def cosine(one: Row, other: Row) -> float:
+    return dot(unit(one), unit(other))
+
+
+def mapped(row: Row, c: SelfExpertise) -> Row:
+    """The exponential map at the centre of the ball, tanh(√c ‖v‖) v / (√c ‖v‖), of a row that was cut to a length."""
+    length, root = sqrt(dot(row, row)), sqrt(c.curvature)
+    return [tanh(root * min(length, c.radius)) / root * value / length for value in row]
+
+
+def hyperbolic(one: Row, other: Row, curvature: float) -> float:
+    """The distance on the Poincaré ball of this curvature, c: arcosh(1 + 2c‖x−y‖² / ((1−c‖x‖²)(1−c‖y‖²))) / √c."""
+    room = [1 - curvature * dot(row, row) for row in (one, other)]
+    return acosh(1 + 2 * curvature * dist(one, other) ** 2 / (room[0] * room[1])) / sqrt(curvature)
+
+
 def oracle(
-    rows: list[Row], labels: list[int], clusters: list[list[int]], reach: list[Row], c: SelfExpertise
+    rows: list[Row], labels: list[int], clusters: list[list[int]], reach: list[Row], c: SelfExpertise, progress: float
 ) -> dict[str, float]:
-    """Follow the formulas, view by view; a row is a projection and then a feature."""
+    """Mix the losses by cosines, more and more, with those by distances on the ball."""
+    projections, features = [row[: c.bottleneck] for row in rows], [row[c.bottleneck :] for row in rows]
+    flat = by_similarity(projections, features, labels, clusters, reach, c, cosine)
+    if not c.curvature:
+        return flat
+    ball = [mapped(row, c) for row in projections]
+    curved = by_similarity(
+        ball, features, labels, clusters, reach, c, lambda one, other: -hyperbolic(one, other, c.curvature)
+    )
+    share = c.curved * progress
+    return {name: (1 - share) * flat[name] + share * curved[name] for name in flat}
+
+
+def by_similarity(
+    projections: list[Row],
+    features: list[Row],
+    labels: list[int],
+    clusters: list[list[int]],
+    reach: list[Row],
+    c: SelfExpertise,
+    similarity: Callable[[Row, Row], float],
+) -> dict[str, float]:
+    """Follow the formulas, view by view."""
     n, both = len(labels), [*labels, *labels]
     views, of = range(2 * n), [*range(n), *range(n)]
-    projections, features = [row[: c.bottleneck] for row in rows], [row[c.bottleneck :] for row in rows]
     costs = []
     for a in views:
         others = [b for b in views if b != a]
-        scores = {b: exp(dot(projections[a], projections[b]) / c.temperature) for b in others}
+        scores = {b: exp(similarity(projections[a], projections[b]) / c.temperature) for b in others}
         chances = {b: score / sum(scores.values()) for b, score in scores.items()}
         far = {
             b: sum(2.0**-i for i, each in enumerate(reach) if dist(features[a], features[b]) > each[of[b]])
@@ -49,10 +99,11 @@ def oracle(
         costs.append(-sum(target[b] * log(chances[b]) for b in others))
     weight, temperature = c.supervised_weight, c.supervised_temperature
     found = {"unsupervised": (1 - weight) * mean(costs)}
-    found["supervised"] = weight / 2 * contrast(projections, both, temperature)
+    found["supervised"] = weight / 2 * contrast(projections, both, temperature, similarity)
     for i, each in enumerate(clusters):
-        parts = [unit(row[: max(c.bottleneck // 2 ** (i + 1), 1)]) for row in projections]
-        found[f"level_{i}"] = weight / 2 * 0.5 ** (i + 1) * contrast(parts, [each[image] for image in of], temperature)
+        parts = [row[: max(c.bottleneck // 2 ** (i + 1), 1)] for row in projections]
+        loss = contrast(parts, [each[image] for image in of], temperature, similarity)
+        found[f"level_{i}"] = weight / 2 * 0.5 ** (i + 1) * loss
     return found
 
 
@@ -73,14 +124,16 @@ def a_method(known: list[int], k: int, c: SelfExpertise = SMALL, *, far: float =
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("far", [0.0, 0.9, 9.0])
-def test_losses_match_a_loop_over_views(case: str, far: float) -> None:
+@pytest.mark.parametrize(
+    ("far", "c", "progress"), [(0.0, SMALL, 0.0), (0.9, SMALL, 0.5), (9.0, SMALL, 0.0), (0.9, CURVED, 0.25)]
+)
+def test_losses_match_a_loop_over_views(case: str, far: float, c: SelfExpertise, progress: float) -> None:
     labels, known, k = CASES[case]
-    method, outputs = a_method(known, k, far=far), synthetic(len(labels))
-    got = values(method.losses(batch_of(outputs, labels)))
+    method, outputs = a_method(known, k, c, far=far), synthetic(len(labels))
+    got = values(method.losses(batch_of(outputs, labels, progress)))
     levels = {0: 1, 1: 1, 2: 2, 3: 3}[len(known)]
     assert list(got) == ["unsupervised", "supervised", *(f"level_{i}" for i in range(levels))]
-    expected = oracle(outputs.tolist(), labels, method.clusters.tolist(), method.reach.tolist(), SMALL)
+    expected = oracle(outputs.tolist(), labels, method.clusters.tolist(), method.reach.tolist(), c, progress)
     # Some hundred operations in float64, whose errors a temperature of 0.07 multiplies by 15.
     assert got == pytest.approx(expected, rel=1e-11, abs=1e-11)
 
@@ -93,6 +146,9 @@ CHANGES: dict[str, tuple[Any, str]] = {  # another value, and the losses that de
     "capped": (3, ""),
     "hidden": (24, ""),
     "bottleneck": (4, "unsupervised supervised level_0 level_1"),  # other columns of the same rows
+    "curvature": (0.3, "unsupervised supervised level_0 level_1"),
+    "radius": (0.5, "unsupervised supervised level_0 level_1"),
+    "curved": (0.5, "unsupervised supervised level_0 level_1"),
 }
 
 
@@ -100,27 +156,42 @@ CHANGES: dict[str, tuple[Any, str]] = {  # another value, and the losses that de
 def test_each_constant_changes_the_right_losses_by_the_right_amount(name: str) -> None:
     assert list(CHANGES) == [each.name for each in fields(SelfExpertise)]
     labels, known, k = CASES["mixed"]
-    changed, outputs = replace(SMALL, **{name: CHANGES[name][0]}), synthetic(6)
-    before, after = (values(a_method(known, k, c).losses(batch_of(outputs, labels))) for c in (SMALL, changed))
+    changed, outputs = replace(CURVED, **{name: CHANGES[name][0]}), synthetic(6)
+    before, after = (values(a_method(known, k, c).losses(batch_of(outputs, labels, 0.5))) for c in (CURVED, changed))
     assert " ".join(loss for loss in before if before[loss] != pytest.approx(after[loss], rel=1e-9)) == CHANGES[name][1]
     method = a_method(known, k)
-    expected = oracle(outputs.tolist(), labels, method.clusters.tolist(), method.reach.tolist(), changed)
+    expected = oracle(outputs.tolist(), labels, method.clusters.tolist(), method.reach.tolist(), changed, 0.5)
     assert after == pytest.approx(expected, rel=1e-11, abs=1e-11)
 
 
-def test_gradients_match_differences_and_reach_projections_only() -> None:
-    """Features decide only what is far."""
-    labels, method, outputs = CASES["mixed"][0], a_method([0, 1], 5), synthetic(6)
+@pytest.mark.parametrize("c", [SMALL, CURVED], ids=["flat", "curved"])
+def test_gradients_match_differences_and_reach_projections_only(c: SelfExpertise) -> None:
+    """Features decide only what is far. On the ball, some of the projections are cut to its radius."""
+    labels, method, outputs = CASES["mixed"][0], a_method([0, 1], 5, c), synthetic(6)
+    outputs[:, :D] *= torch.linspace(0.5, 3, 12)[:, None]
 
     def total(projected: Tensor) -> Tensor:
         whole = torch.cat([projected, outputs[:, D:]], dim=1)
-        return torch.stack([*method.losses(batch_of(whole, labels)).values()]).sum()
+        return torch.stack([*method.losses(batch_of(whole, labels, 0.5)).values()]).sum()
 
     assert torch.autograd.gradcheck(total, outputs[:, :D].clone().requires_grad_())
     batch = batch_of(outputs.requires_grad_(), labels)
     (gradient,) = torch.autograd.grad(torch.stack([*method.losses(batch).values()]).sum(), outputs)
     assert gradient[:, :D].any(1).all()
     assert not gradient[:, D:].any()
+
+
+def test_distances_of_equal_and_of_empty_rows_have_finite_gradients() -> None:
+    rows = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.0], [300.0, -400.0]], requires_grad=True)
+    found = nearness(on_ball(rows, 0.1, 2.0), 0.1)
+    assert found.diagonal().tolist() == [0] * 4
+    assert found[1, 2] == 0
+    # From the centre, the distance on the ball is twice the length before the map: 2 artanh(tanh √c‖v‖) / √c.
+    # Some ten operations in float32 on numbers of about 4.
+    assert found[0].tolist() == pytest.approx([0, -4, -4, -4], abs=1e-5)
+    (gradient,) = torch.autograd.grad(found.sum(), rows)
+    assert gradient.isfinite().all()
+    assert gradient[1].any()
 
 
 def test_an_epoch_starts_with_new_clusters_that_know_the_labels() -> None:

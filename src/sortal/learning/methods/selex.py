@@ -1,6 +1,12 @@
-"""SelEx (Rastegar et al., ECCV 2024): contrast by a hierarchy of clusters, which are found again before every epoch."""
+"""SelEx (Rastegar et al., ECCV 2024): contrast by a hierarchy of clusters, which are found again before every epoch.
 
+With a curvature, it is Hyp-SelEx (Liu, He and Han, CVPR 2025).
+"""
+
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -57,27 +63,39 @@ class Selex(Method):
             self.reach[level].copy_(gaps(each.centres)[each.of])
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute the projection and the unit features, concatenated to (n, bottleneck + d)."""
+        """Compute the projection and the unit features, concatenated to (n, bottleneck + d).
+
+        In hyperbolic space, the projection has not yet its length.
+        """
         features = self.backbone.tail(inputs)
-        return torch.cat([self.head(features), nnf.normalize(features.float(), dim=1)], dim=1)
+        projected = self.head.mlp(features).float() if self.config.curvature else self.head(features)
+        return torch.cat([projected, nnf.normalize(features.float(), dim=1)], dim=1)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
+        c, projected = self.config, batch.outputs[:, : self.config.bottleneck]
+        flat = self._losses(batch, projected, cosines)
+        if not c.curvature:
+            return flat
+        rows = on_ball(projected, c.curvature, c.radius)
+        curved = self._losses(batch, rows, partial(nearness, curvature=c.curvature))
+        return {name: value.lerp(curved[name], c.curved * batch.progress) for name, value in flat.items()}
+
+    def _losses(self, batch: Batch, rows: Tensor, similarity: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         c = self.config
-        projected, features = batch.outputs.tensor_split([c.bottleneck], dim=1)
-        supervised = {"supervised": contrastive(projected, batch.labels, temperature=c.supervised_temperature)}
+        contrast = partial(contrastive, temperature=c.supervised_temperature, similarity=similarity)
+        supervised = {"supervised": contrast(rows, batch.labels)}
         if self.clusters.shape[1]:
             for level, of in enumerate(self.clusters):
-                part = nnf.normalize(projected[:, : max(c.bottleneck >> (level + 1), 1)], dim=1)
-                loss = contrastive(part, of[batch.images], temperature=c.supervised_temperature)
-                supervised[f"level_{level}"] = 0.5 ** (level + 1) * loss
-        unsupervised = self._unsupervised(projected, features.detach(), batch.images)
+                part = rows[:, : max(c.bottleneck >> (level + 1), 1)]
+                supervised[f"level_{level}"] = 0.5 ** (level + 1) * contrast(part, of[batch.images])
+        unsupervised = self._unsupervised(similarity(rows), batch.outputs[:, c.bottleneck :].detach(), batch.images)
         weight = c.supervised_weight / 2
         return {
             "unsupervised": (1 - c.supervised_weight) * unsupervised,
             **{name: weight * value for name, value in supervised.items()},
         }
 
-    def _unsupervised(self, projected: Tensor, features: Tensor, images: Tensor) -> Tensor:
+    def _unsupervised(self, similarities: Tensor, features: Tensor, images: Tensor) -> Tensor:
         """Compute the mean cross-entropy of each view's similarities to all others and its target."""
         other = ~torch.eye(len(images), dtype=torch.bool, device=images.device)
         same = (images[:, None] == images) & other
@@ -89,9 +107,31 @@ class Selex(Method):
         own, total = same.to(far.dtype) / same.sum(1, keepdim=True), far.sum(1, keepdim=True)
         away = torch.where(total > 0, far / total, own)
         target = (1 - self.config.smoothing) * own + self.config.smoothing * away
-        scores = projected @ projected.T / self.config.temperature
+        scores = similarities / self.config.temperature
         log_all = scores.masked_fill(~other, torch.finfo(scores.dtype).min).logsumexp(1)
         return (log_all - (target * scores).sum(1)).mean()
+
+
+def cosines(rows: Tensor) -> Tensor:
+    """Return the cosines (n, n) of rows (n, d)."""
+    unit = nnf.normalize(rows, dim=1)
+    return unit @ unit.T
+
+
+def on_ball(rows: Tensor, curvature: float, radius: float) -> Tensor:
+    """Shorten rows (n, d) to a radius, and map them to the Poincaré ball by the exponential map at its centre."""
+    lengths = rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).eps)
+    return rows / lengths * (sqrt(curvature) * lengths.clamp(max=radius)).tanh() / sqrt(curvature)
+
+
+def nearness(rows: Tensor, curvature: float) -> Tensor:
+    """Return minus the hyperbolic distances (n, n) of rows (n, d) of the Poincaré ball.
+
+    They are arcosh(1 + 2s²) / √c, as 2 arsinh(s) / √c, whose gradient is finite where rows are equal.
+    """
+    room = (1 - curvature * rows.square().sum(1)).sqrt()
+    chords = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+    return -2 / sqrt(curvature) * (sqrt(curvature) * chords / (room[:, None] * room)).asinh()
 
 
 class Level(NamedTuple):

@@ -208,8 +208,8 @@ class _Tables:
         """Return the table of every row: a data set under a condition, a method, and whether it is ahead."""
         found: list[tuple[Cell, ...]] = []
         several = len(conditions) > 1
-        tasks = dict.fromkeys(task for each in self.values.values() for task in each)
-        for dataset, condition in dict.fromkeys((task.dataset, task.condition) for task in tasks):
+        tasks = dict.fromkeys((task.dataset, task.condition) for each in self.values.values() for task in each)
+        for dataset, condition in sorted(tasks, key=lambda task: conditions.index(task[1])):
             for name in self.order:
                 own = {t: v for t, v in self.values[name].items() if (t.dataset, t.condition) == (dataset, condition)}
                 against = self._against(own, name)
