@@ -10,39 +10,38 @@ from support import tiny_folder
 from support.runtimes import CPU
 
 import sortal
+from sortal.research.benchmark.published import ABLATION, ACCURACY, RIVAL_FIGURES
 
 ROOT = Path(__file__).parents[1]
-PAGES = [
-    "README.md",
-    *(f"docs/{name}.md" for name in ("expect", "speed", "backbones", "faq", "tutorial", "how", "gallery", "columns")),
-    *(f"docs/{name}.md" for name in ("discover", "review", "features", "methods/index", "methods/rounds")),
-]
+PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
 NUMBER = r"(?<![\w.,/#-])\d[\d,]*(?:\.\d+)?(?![\w-]|\.\d|,\d)"
 UNITS = (  # of what is measured
     r"%|of 100\b|(?:point|minute|second|hour)s?\b|(?:ms|s|min|GiB|MiB|GB|MB|kB|images/s)\b|times as (?:fast|long|many)"
 )
 FIGURE = re.compile(rf"({NUMBER}(?:\s*(?:to|and|or|–|,)\s*{NUMBER})*)\s*(?:{UNITS})")
 CELL = re.compile(r"(?<![\w.,-])\d+\.\d+(?![\w.-])")  # in tables, also figures without a unit
-CHOSEN = {  # by page: defaults, examples and what others have published, which is not measured here
+CHOSEN = {  # by page: settings, limits, examples and what others have published, which is not measured here
     "README.md": {"150"},  # megabytes of PyTorch
     "docs/backbones.md": {"79.0", "82.1", "74.5", "76.1"},  # by the authors of DINO
     "docs/how.md": {"80"},  # an example
-    "docs/discover.md": {
-        "85",
-        "95",
-        "6",
-        "20",
-        "72",
-        "89",
-        "45",
-        "15",
-        "256",
-    },  # how copies were made; constants of the chance
+    "docs/install.md": {"150"},  # megabytes of PyTorch
+    "docs/benchmark.md": {"95"},  # an interval
+    "docs/commands.md": {"1.25", "2.5"},  # bounds of the granularity
+    # constants of the count and of the chance; how copies were made
+    "docs/discover.md": {"8", "85", "95", "6", "20", "72", "89", "45", "15", "256"},
+    "docs/export.md": {"2"},  # a limit of ONNX
+    "docs/learning.md": {"4", "14.5", "30"},  # limits in seconds; the size of an array
+    "docs/processes.md": {"1.5", "3", "30"},  # the sizes of arrays; a limit
+    "docs/protocols.md": {"100"},  # an example
+    "docs/python.md": {"8"},  # a constant of the estimate
+    "docs/security.md": {"1", "67", "10", "20", "60"},  # limits
     "docs/review.md": {"95", "15"},  # an interval, a probability
     "docs/methods/rounds.md": {"3", "15"},  # constants of the count
 }
 
-COMPUTED = {"ten-million-photographs-on-paper"}  # sections whose figures are products of measured rates, as they say
+SETTINGS = {"options", "training"}  # sections with tables of defaults
+# Sections whose figures are products of measured rates or of the sizes of arrays, as they say.
+COMPUTED = {"ten-million-photographs-on-paper", "the-time", "disk"}
 
 
 @cache
@@ -72,8 +71,17 @@ def numbers(text: str) -> set[str]:
 
 def measured(page: Path, text: str) -> str:
     """The measurements that a text links to."""
-    links = re.findall(r"\]\(((?:\.\./)*benchmarks/[\w/]+\.md)(?:#([\w-]+))?\)", text)
+    links = re.findall(r"\]\(((?:\.\./)*benchmarks/(?:RESULTS\.md(?=#)|archive/\w+\.md))(?:#([\w-]+))?\)", text)
     return "\n".join(sections((page.parent / path).resolve())[anchor] for path, anchor in links)
+
+
+def published(method: str) -> str:
+    """The figures by the authors of a method, which its page repeats."""
+    rows = [*ACCURACY.values(), *RIVAL_FIGURES.values()]
+    shares = [row.get(method, ()) for row in rows]
+    if method == "gcd":
+        shares += [share for row in ABLATION.values() for share in row.values()]
+    return " ".join(str(figure) for share in shares for figure in share)
 
 
 def is_among(figure: str, there: set[str]) -> bool:
@@ -85,9 +93,10 @@ def is_among(figure: str, there: set[str]) -> bool:
 def missing(page: Path, chosen: Collection[str] = ()) -> Iterator[tuple[str, str]]:
     """Yield (heading, figure) of each figure that no measurement has to which the text under that heading links."""
     for heading, text in sections(page).items():
-        if heading and heading not in COMPUTED and not re.search(r"^##", text, flags=re.MULTILINE):
-            there = numbers(measured(page, text))
-            unknown = {*figures(text, tables=bool(there))}.difference(chosen)
+        if heading and heading not in COMPUTED:
+            text = re.split(r"^#", text, maxsplit=1, flags=re.MULTILINE)[0]
+            there = numbers(f"{measured(page, text)} {published(page.stem)}")
+            unknown = {*figures(text, tables=bool(there) and heading not in SETTINGS)}.difference(chosen)
             yield from ((heading, figure) for figure in sorted(unknown) if not is_among(figure, there))
 
 

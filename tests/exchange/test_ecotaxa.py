@@ -23,8 +23,9 @@ def test_the_table_says_what_and_where_each_object_is(tmp_path: Path) -> None:
         lat=["-5.25"] * 6,
         timestamp=["2024-05-01T23:30:00-01:00"] * 6,
         station=["A", "B", "A", "A", "A", "A"],
+        camera=["", *["Zooscan"] * 5],
         Area_px=["1", "2", "3", "4", "5", "6.5"],
-        note=["tab\there", "=1+1", "two\nlines", "x", "y", "z"],
+        note=["tab\there", "=1+1", "two\nlines", '"é" it is', '"', "z"],
         annotation_status=["mine"] * 6,
     )
     export(run, "ecotaxa", tmp_path / "out.zip")
@@ -33,13 +34,15 @@ def test_the_table_says_what_and_where_each_object_is(tmp_path: Path) -> None:
         assert [archive.read(row["img_file_name"]) for row in rows] == [*map(content, run.paths())]
         assert archive.testzip() is None
     assert len({row["object_id"] for row in rows}) == 6
-    first, second, third, *_, last = rows
+    first, second, third, fourth, fifth, last = rows
     said = [(row["object_annotation_category"], row["object_annotation_status"]) for row in rows]
     assert said == [("cat", "validated"), *[("cat", "predicted")] * 2, *[("new 1", "predicted")] * 2, ("", "")]
     assert (last["object_sortal_category"], last["object_sortal_status"]) == ("cat", "other")
     assert (first["object_lat"], first["object_date"], first["object_time"]) == ("-5.25", "20240502", "003000")
     assert [row["sample_id"] for row in rows[:2]] == ["A", "B"]
     assert (first["object_note"], second["object_note"], third["object_note"]) == ("tab here", "'=1+1", "two lines")
+    assert (fourth["object_note"], fifth["object_note"]) == ('"é" it is', '"'), "read with quotes, as EcoTaxa does"
+    assert [row["acq_id"] for row in rows[:3]] == ["", "B / Zooscan", "A / Zooscan"], "each of one sample only"
     assert (last["object_area_px"], last["object_own_annotation_status_2"]) == ("6.5", "mine")
     assert "object_lon" not in first
 

@@ -1,5 +1,6 @@
 """Runs to export, some with hostile names, and their exports read back."""
 
+import codecs
 import csv
 import io
 import os
@@ -135,11 +136,15 @@ def assert_rows(rows: Sequence[Mapping[str, Any]], run: Run, *, file: str = "fil
 
 
 def rows_in_zip(path: Path) -> list[dict[str, str]]:
-    """Return the rows of the table in an export for EcoTaxa, after that of types."""
+    """Return the rows of the table in an export for EcoTaxa, read as it does, after that of types."""
     with zipfile.ZipFile(path) as archive:
-        text = archive.read("ecotaxa_sortal.tsv").decode()
+        table = archive.read("ecotaxa_sortal.tsv")
+    assert table.startswith(codecs.BOM_UTF8), "without which EcoTaxa reads Latin 1"
+    text = table.decode("utf-8-sig")
     csv.field_size_limit(max(len(text), csv.field_size_limit()))  # hostile columns are long
-    types, *rows = csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
+    types, *rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t", quotechar='"')
+    for prefix in {name.partition("_")[0] for name in types} & {"object", "acq", "sample", "process"}:
+        assert f"{prefix}_id" in types
     assert {*types.values()} == {"[t]", "[f]"}
     return rows
 

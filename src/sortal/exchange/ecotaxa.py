@@ -77,6 +77,7 @@ def _columns(request: Request, rows: Sequence[tuple[ExportedRow, int, str]]) -> 
         Exported("object_depth_min", NUMBER_TYPE, [each.depth for each in taken]),
         Exported("object_depth_max", NUMBER_TYPE, [each.depth for each in taken]),
         Exported("sample_id", TEXT_TYPE, [each.deployment for each in taken]),
+        Exported("acq_id", TEXT_TYPE, [each.camera and f"{each.deployment} / {each.camera}" for each in taken]),
         Exported("acq_instrument", TEXT_TYPE, [each.camera for each in taken]),
     ]
     names = {each.name for each in columns}
@@ -130,9 +131,10 @@ def _own(
 def _table(columns: Sequence[Exported]) -> bytes:
     rows = [[each.name for each in columns], [each.type for each in columns]]
     rows += [list(row) for row in zip(*(each.cells for each in columns), strict=True)]
-    return "".join("\t".join(map(_cell, row)) + "\n" for row in rows).encode()
+    return "".join("\t".join(map(_cell, row)) + "\n" for row in rows).encode("utf-8-sig")  # else read as Latin 1
 
 
 def _cell(value: Any) -> str:
-    """Return a cell on one line; text that a spreadsheet would run as a formula is escaped."""
-    return utf8(re.sub(r"[\t\r\n\v\f\x00-\x1f\x85\u2028\u2029]+", " ", str(safe_cell(value))))
+    """Return a cell on one line, quoted where it starts like that; what a spreadsheet would run is escaped."""
+    text = utf8(re.sub(r"[\t\r\n\v\f\x00-\x1f\x85\u2028\u2029]+", " ", str(safe_cell(value))))
+    return '"' + text.replace('"', '""') + '"' if text.startswith('"') else text
