@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Error
 from support.payloads import CODE, CONTROLS, ELSEWHERE, LONG, MARKUP, PATHS, draw, is_name
 from support.reviews import Client, saved_run, serving, session_of
 from support.sample_run import QUICK, sample_run
@@ -249,6 +248,8 @@ def test_what_the_collector_tells(trial: Trial, browser: Browser, body: str, scr
     page.write_text(f"<!doctype html>{meta}<body>{body}")
     watched = watch(browser, "file://", LOOKS[0])
     watched.page.goto(page.as_uri())
+    from playwright.sync_api import Error
+
     with suppress(Error):
         watched.page.evaluate(script)
     with pytest.raises(AssertionError):
