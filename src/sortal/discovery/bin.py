@@ -35,12 +35,7 @@ def without_bin(job: Job, pixels: PixelStore, stages: Stages) -> tuple[Job, NDAr
 
 
 def with_bin(
-    job: Job,
-    binned: NDArray[np.bool_],
-    found: SortingResult,
-    pixels: PixelStore,
-    backbone: Backbone,
-    runtime: Runtime,
+    job: Job, binned: NDArray[np.bool_], found: SortingResult, pixels: PixelStore, backbone: Backbone, runtime: Runtime
 ) -> SortingResult:
     """Add the images in the bin, a mask (n,), to a run of the job's other images; all are in the order of the job."""
     kept = pixels.present & ~job.images.validation

@@ -181,11 +181,7 @@ def backbone_of(job: Job) -> Backbone:
         mean = unit_rows(features).mean(axis=0, dtype=np.float64)
         return VectorBackbone(torch.from_numpy(mean), seed=settings.seed)
     return load_backbone(
-        settings.backbone,
-        weights=settings.weights,
-        image_size=job.image_size,
-        trained=job.trained,
-        seed=settings.seed,
+        settings.backbone, weights=settings.weights, image_size=job.image_size, trained=job.trained, seed=settings.seed
     )
 
 

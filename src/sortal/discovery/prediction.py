@@ -316,5 +316,4 @@ def _known_places(found: Run, new: Assignments) -> Assignments:
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:
     """Return the mask (n,) of images whose content is not in the run, each content once."""
     first = np.isin(np.arange(len(new)), np.unique(new.contents, return_index=True)[1])
-    fresh: NDArray[np.bool_] = first & (new.folders == len(found.facts.images))
-    return fresh
+    return first & (new.folders == len(found.facts.images))

@@ -20,8 +20,7 @@ def read_record(kind: type[T], value: object, name: str = "") -> T:
 
     Raises a ValueError that names the first value that does not fit.
     """
-    record: T = _read(kind, value, name or kind.__name__)
-    return record
+    return _read(kind, value, name or kind.__name__)
 
 
 def _read(kind: Any, value: Any, name: str) -> Any:

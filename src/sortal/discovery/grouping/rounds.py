@@ -227,8 +227,7 @@ def recut(job: Job, x: Features, images: ImageSet, counted: KDistribution, k: in
 def levelled(sizes: NDArray[np.float64], strength: float) -> NDArray[np.float64]:
     """Draw positive sizes (k,) towards their mean, geometrically, without changing their sum; 1 makes them equal."""
     drawn = sizes ** (1 - strength) * sizes.mean() ** strength
-    level: NDArray[np.float64] = drawn * sizes.sum() / drawn.sum()
-    return level
+    return drawn * sizes.sum() / drawn.sum()
 
 
 @dataclass

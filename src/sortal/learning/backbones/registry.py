@@ -17,13 +17,7 @@ from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, Spec
 from sortal.learning.backbones.convnet import ConvNet
 from sortal.learning.backbones.descriptions import find_published, is_published
 from sortal.learning.backbones.foreign import load_foreign
-from sortal.learning.backbones.names import (
-    RANDOM,
-    check_file,
-    check_saved,
-    has_its_own_weights,
-    path_of_saved,
-)
+from sortal.learning.backbones.names import RANDOM, check_file, check_saved, has_its_own_weights, path_of_saved
 from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.learning.backbones.vit import ADDED_TOKENS, VisionTransformer
 from sortal.system.json_records import read_record
