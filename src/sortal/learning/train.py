@@ -32,7 +32,7 @@ from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, SharedTokens, TokenPlan, ViewMask
 from sortal.learning.training_inputs import TrainingInputs, check_inputs, windows_of
-from sortal.learning.training_state import TrainingState
+from sortal.learning.training_state import TrainingState, copies
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
 from sortal.runs.run import MODEL
@@ -139,7 +139,7 @@ class Trainer:
         if found is not None and done:
             self.state.restore(found)
         elif self.config.epochs:
-            initial = {name: value.detach().clone() for name, value in self.state.weights().items()}
+            initial = copies(self.state.weights())
             try:
                 self._train(found)
             except BaseException:  # put the method back, so that the same call can resume

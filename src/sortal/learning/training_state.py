@@ -1,5 +1,7 @@
 """All that training changes: weights, buffers, momentum and progress, with the copies that it may go back to."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -43,7 +45,7 @@ class TrainingState:
         p = self.progress
         if p.best is None or accuracy >= p.best:
             p.best, p.best_epoch = accuracy, p.epoch
-            self.best = _copies(self.weights())
+            self.best = copies(self.weights())
 
     def select_best(self) -> None:
         """Load the weights of the best epoch, if epochs were compared."""
@@ -53,7 +55,7 @@ class TrainingState:
 
     def keep_good(self) -> None:
         """Copy everything at the start of an epoch."""
-        self.good = _copies(self.tensors())
+        self.good = copies(self.tensors())
 
     def go_back(self) -> None:
         """Restore the start of the epoch."""
@@ -84,7 +86,8 @@ class TrainingState:
         return all(torch.equal(value.cpu(), found.tensors[kind + name]) for name, value in self.weights().items())
 
 
-def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy named tensors, so that training does not change them."""
     return {name: value.detach().clone() for name, value in tensors.items()}
 
 

@@ -192,7 +192,7 @@ def vector_views(vectors: Vectors, rows: RowNumbers, states: Keys | None) -> Vec
     stretches = sliding_window_view(_normal_numbers(width), width)
     starts = (draws[:, 2:] * np.float32(DRAWN)).astype(np.int64)
     blurred = x + NOISE * vectors.deviations * stretches[starts[:, 0]]
-    dropped = np.abs(stretches[starts[:, 1]]) < _threshold()
+    dropped = np.abs(stretches[starts[:, 1]]) < NormalDist().inv_cdf((1 + DROPPED) / 2)  # true of that share
     return np.where(dropped, vectors.means, blurred).astype(np.float32)
 
 
@@ -200,8 +200,3 @@ def vector_views(vectors: Vectors, rows: RowNumbers, states: Keys | None) -> Vec
 def _normal_numbers(width: int) -> NDArray[np.float32]:
     """Draw so many numbers that a stretch of this width may begin at each of the first `DRAWN`; always the same."""
     return np.random.default_rng(0).standard_normal(DRAWN + width, dtype=np.float32)
-
-
-def _threshold() -> float:
-    """Return what a share of `DROPPED` of normal numbers are below, by their size."""
-    return NormalDist().inv_cdf((1 + DROPPED) / 2)

@@ -7,7 +7,7 @@ so more and fewer categories are tried, too. Classifiers start from the pretrain
 drawn labelled images closer together than unlabelled ones of the same class.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
@@ -39,6 +39,7 @@ from sortal.learning.checkpoint import run_key
 from sortal.learning.methods import Contrastive, Method, Sortal
 from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import train
+from sortal.learning.training_state import copies
 from sortal.runs.confidence import Features, Ints
 from sortal.runs.facts import TrainingResult
 from sortal.runs.run import MODEL
@@ -274,7 +275,7 @@ class _Trainings:
                     prior=prior.score_of(found.k),
                     separation=found.distribution.separation_of(found.k),
                     weights=weights_of(self.backbone),
-                    head=copied(method.head.state_dict().items()),
+                    head=copies(method.head.state_dict()),
                     features=now,
                     counted=found,
                     centres=means_of(now, found.clusters, found.k),
@@ -353,11 +354,7 @@ class _Trainings:
 
 def weights_of(backbone: Backbone) -> dict[str, Tensor]:
     """Copy the weights that are trained."""
-    return copied((name, value) for name, value in backbone.named_parameters() if value.requires_grad)
-
-
-def copied(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in tensors}
+    return copies({name: value for name, value in backbone.named_parameters() if value.requires_grad})
 
 
 def _categories(k: int) -> str:
