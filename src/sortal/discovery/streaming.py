@@ -26,8 +26,7 @@ from sortal.images.moments import Moments
 from sortal.images.review_states import ReviewState
 from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index, Stamp, stamp_of
-from sortal.images.store.packing import Settings, pack
-from sortal.images.store.pictures import store_pictures
+from sortal.images.store.packing import Settings, pack, store_pictures
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.images.store.vector_rows import digests_of
 from sortal.learning.backbones.backbone import Backbone

@@ -35,11 +35,10 @@ from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import labelled_share
-from sortal.learning.checkpoint import run_key
+from sortal.learning.checkpoint import copies, run_key
 from sortal.learning.methods import Contrastive, Method, Sortal
 from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import train
-from sortal.learning.training_state import copies
 from sortal.runs.confidence import Features, Ints
 from sortal.runs.facts import TrainingResult
 from sortal.runs.run import MODEL
