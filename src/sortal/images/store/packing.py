@@ -16,7 +16,7 @@ lines appended to the index: a killed run resumes after the last of them and ove
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -117,7 +117,7 @@ def pack(
     settings = settings or Settings()
     rank, size = (team.rank, team.size) if team else (0, 1)
     index = Index(Path(folder) / settings.key, rank)
-    contents, items, stamps = _look_up(images, index)
+    contents, items, stamps = look_up(images, index, index.knows)
     items = [item for item in items if item.row % size == rank]
     failures: dict[int, tuple[Reason, str]] = {}  # by row: why it could not be read this time
     tried: dict[str, int] = {}  # by content: the row that was to be stored
@@ -214,23 +214,24 @@ def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None
         )
 
 
-def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
-    """Return the known content of every row, the images that must be read, and the stamps of their files."""
-    contents = [""] * len(images)
-    stamps: dict[int, Stamp] = {}
-    items: list[WorkItem] = []
-    new: set[str] = set()
+def look_up(
+    images: ImageSet, index: Index, knows: Callable[[str], bool]
+) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
+    """Return the content of every row, as far as it is known, the images that must be read, and their files' stamps."""
+    contents, items, stamps, new = [""] * len(images), list[WorkItem](), dict[int, Stamp](), set[str]()
     for row in range(len(images)):
         source = images.source(row)
         if isinstance(source, str):
             stamp = stamp_of(source)
-            contents[row] = (stamp and index.content(source, stamp)) or ""
-            if not contents[row]:
+            content = (stamp and index.last_content(source, stamp)) or ""
+            if knows(content):
+                contents[row] = content
+            else:
                 stamps[row] = stamp or []
                 items.append(WorkItem(row, source))
         else:
             contents[row] = decoding.digest(source)
-            if not index.knows(contents[row]) and contents[row] not in new:
+            if not knows(contents[row]) and contents[row] not in new:
                 new.add(contents[row])
                 items.append(WorkItem(row, source))
     return contents, items, stamps

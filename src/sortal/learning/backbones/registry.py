@@ -16,7 +16,7 @@ from sortal.images.feature_files import LONGEST_VECTOR
 from sortal.learning.backbones import descriptions, hub
 from sortal.learning.backbones import weights as files
 from sortal.learning.backbones.architectures import check_name, check_normalisation, create, hub_file
-from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, Spec
+from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, ModuleBackbone, Spec
 from sortal.learning.backbones.convnet import ConvNet
 from sortal.learning.backbones.descriptions import find_published, is_published
 from sortal.learning.backbones.names import RANDOM, check_file, check_saved, has_its_own_weights, path_of_saved
@@ -222,28 +222,6 @@ def _read_saved(path: Path) -> SavedBackbone | None:
     except (OSError, ValueError, OverflowError, LookupError, TypeError):
         return None
     return saved if valid and all(map(isfinite, (*spec.mean, *spec.std))) and min(spec.std) > 0 else None
-
-
-class ModuleBackbone(Backbone):
-    """A module that computes features (n, d) of images (n, 3, size, size).
-
-    The blocks of an `nn.Sequential` are its children; any other module is one block, which is trained as a whole.
-    """
-
-    @property
-    def blocks(self) -> list[nn.Module]:
-        return [*self.net] if isinstance(self.net, nn.Sequential) else [self.net]
-
-    def trunk(self, images: Tensor) -> Tensor:
-        for block in self.blocks[: self.split]:
-            images = block(images)
-        return images
-
-    def tail(self, inputs: Tensor) -> Tensor:
-        features = inputs.to(self.dtype)
-        for block in self.blocks[self.split :]:
-            features = block(features)
-        return features
 
 
 def load_foreign(name: str, image_size: int | None) -> Backbone:
