@@ -6,6 +6,7 @@ the settings it uses and the version of the code. Another k repeats only the sta
 
 import os
 import platform
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from functools import partial
 from textwrap import indent
@@ -44,7 +45,7 @@ from sortal.reviews.loading import load_run, save_run
 from sortal.runs.building import contents_of, unassigned
 from sortal.runs.run import REPORT, Run
 from sortal.system import cache
-from sortal.system.device import settle_threads, start
+from sortal.system.device import quick_threads, start
 from sortal.system.distributed import alone
 from sortal.system.files import LOCK_FILE, lock_folder
 from sortal.system.progress import Runtime, shown
@@ -133,13 +134,14 @@ def carry_out(job: Job) -> Run:
     start(job.device)
     job.runtime.progress("Loading the network", 0, 0)
     backbone = processes.in_turn(lambda: backbone_of(job))
-    with lock_folder(job.place if processes.is_first else None):
+    with lock_folder(job.place if processes.is_first else None), ExitStack() as meanwhile:
         processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:
             job.agree()
         job = replace(job, earlier=_with_review(job))
         stages = Stages(stages_of(job), job.runtime)
-        if not job.on_gpu and processes.size == 1 and (threads := settle_threads(job.cache / THREADS)):
+        measured = not job.on_gpu and processes.size == 1
+        if threads := meanwhile.enter_context(quick_threads(measured, job.cache / THREADS)):
             stages.note(threads)
         job = with_reviewed_k(job, stages)
         whole, (job, chosen) = job, learned_part(job)
