@@ -56,7 +56,7 @@ THREADS = "threads.json"  # in the cache: with how many the run computes
 
 
 def discover(
-    images: Source | None = None,
+    images: Source | Run | None = None,
     *,
     features: Any = None,
     files: PerImage | None = None,
@@ -71,12 +71,12 @@ def discover(
 ) -> Run:
     """Sort images into known and newly discovered categories, each with a confidence, and write a report.
 
-    `images` is a folder, several folders, a list of files or an ImageSet; or a run, whose images are sorted again.
-    `labels` is a table of labels for folders. `features` are sorted instead of images: a file of vectors, or an array
-    (n, d) with lists of names (`files`) and `labels`; `images` is then the folder of their pictures, if any. The run is
-    written to the folder `out`, by default IMAGES-run in the current folder. Calling it again resumes an interrupted
-    run, or recomputes whatever other settings change: settings that are not given come from the run in `out`, and
-    images that were added to it take part. `force` overwrites that run, whatever it is of, and takes nothing from it.
+    `images` is a folder, several folders, a list of files or an ImageSet; or a run, whose images are sorted again, or
+    its folder. `labels` is a table of labels for folders. `features` are sorted instead of images: a file of vectors,
+    or an array (n, d) with lists of names (`files`) and `labels`; `images` is then the folder of their pictures, if
+    any. The run is written to the folder `out`, by default IMAGES-run in the current folder. Calling it again resumes
+    an interrupted run, or recomputes whatever other settings change: settings that are not given come from the run in
+    `out`, and images that were added to it take part. `force` overwrites that run, and takes nothing from it.
     `config` is a file of settings: the run.json of a run, which repeats it, or TOML. `watch_truth` writes the accuracy
     of each epoch by the truth, where it is known, to watched.jsonl, which nothing else reads. `progress` shows what is
     being done, and `runtime` has the device and the processes that read images.
@@ -95,6 +95,7 @@ def discover(
         found = settings_in(config, {*settings, *(["labels"] if labels is not None else [])})
         labels, settings = found.pop("labels", labels), {**found, **settings}
     how, reading = from_keywords(settings, Discovery, Reading)
+    images = images.folder if isinstance(images, Run) else images
     if features is not None and not isinstance(features, str | os.PathLike):
         if isinstance(labels, str | os.PathLike) or images is not None:
             raise InputError("An array of features goes with lists of files and labels, not with a table or a folder.")
@@ -194,8 +195,8 @@ def backbone_of(job: Job) -> Backbone:
 def _check_unchanged(job: Job) -> None:
     """Refuse a job whose run or folder another process changed before this one held the lock."""
     origin = job.origin
-    is_array = origin.folder is None
-    if check_output_folder(job.place, origin.folders, is_array, job.force, origin.features) != job.earlier.facts:
+    now = check_output_folder(job.place, origin.folders, origin.folder, force=job.force, features=origin.features)
+    if now != job.earlier.facts:
         raise InputError(
             f"The run in {str(job.place)!r} was changed by another process meanwhile. Repeat the command to sort "
             "with that change."
