@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.exports import HOSTILE, UNSURE, Image_, a_run, content, files_below
+from support.exports import HOSTILE, UNSURE, Image_, a_run, content, files_below, not_calibrated
 
 from sortal.errors import InputError
 from sortal.exchange.camtrap import CAMTRAP_FIELDS
@@ -107,6 +107,14 @@ def test_a_package_has_deployments_media_and_observations(tmp_path: Path) -> Non
     assert float(two["classificationProbability"]) == pytest.approx(run.assignments.confidence[1], abs=1e-6)
     assert content(tmp_path / "out" / tables["media"][0]["filePath"]) == content(run.paths()[0])
     assert "samplingDesign" in notes[0]
+
+
+def test_confidence_that_is_not_calibrated_is_no_probability(tmp_path: Path) -> None:
+    run = a_trap(tmp_path)
+    notes: list[str] = []
+    export(not_calibrated(run), "camtrap-dp", tmp_path / "out", runtime=Runtime(note=notes.append))
+    assert {row["classificationProbability"] for row in package(tmp_path / "out")["observations"]} == {""}
+    assert "leaves it empty" in notes[-1]
 
 
 def test_names_that_are_no_animals_or_no_paths_are_made_valid(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _observations(request: Request, sightings: Sequence[Sighting]) -> list[dict[
                 "observationType": type_,
                 "scientificName": name,
                 **by,
-                "classificationProbability": None if decided else row.confidence,
+                "classificationProbability": None if decided or row.calibrated else row.confidence,
                 "observationTags": f"status:{row.status} | category:{utf8(row.sorted_as).replace('|', '/')}",
             }
         )
