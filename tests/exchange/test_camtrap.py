@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.exports import HOSTILE, UNSURE, Image_, a_run, content, files_below
+from support.exports import HOSTILE, UNSURE, Image_, a_run, content, files_below, not_calibrated
 
 from sortal.errors import InputError
 from sortal.exchange.camtrap import CAMTRAP_FIELDS
@@ -126,6 +126,14 @@ def test_own_columns_that_no_field_is_for_are_tags(tmp_path: Path) -> None:
     first, second, *_ = (row["observationTags"] for row in package(tmp_path / "out")["observations"])
     assert first == "status:labelled | category:cat | observer:Ann / Bob | snow cm:12.5"
     assert second == "status:known | category:cat | snow cm:12.5"
+
+
+def test_confidence_that_is_not_calibrated_is_no_probability(tmp_path: Path) -> None:
+    run = a_trap(tmp_path)
+    notes: list[str] = []
+    export(not_calibrated(run), "camtrap-dp", tmp_path / "out", runtime=Runtime(note=notes.append))
+    assert {row["classificationProbability"] for row in package(tmp_path / "out")["observations"]} == {""}
+    assert "leaves it empty" in notes[-1]
 
 
 def test_names_that_are_no_animals_or_no_paths_are_made_valid(tmp_path: Path) -> None:
