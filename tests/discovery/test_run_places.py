@@ -1,5 +1,6 @@
 """Places of runs: new folders, and runs of the same images or features."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 from support.runtimes import CPU
 
 from sortal.discovery.pipeline import discover
-from sortal.discovery.run_places import check_output_folder
+from sortal.discovery.run_places import check_free, check_output_folder
 from sortal.errors import InputError
+from sortal.system.files import lock_folder
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
@@ -33,3 +35,14 @@ def test_a_run_of_features_is_known_by_their_file(tmp_path: Path, monkeypatch: p
         with pytest.raises(InputError, match="holds a run of other images"):
             check_output_folder(run.folder, (), is_array=False, force=False, features=other)
     assert check_output_folder(run.folder, (), is_array=False, force=True, features="") is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="which cannot look at a lock")
+def test_a_folder_in_use_is_refused_before_images_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_free(tmp_path / "none")
+    monkeypatch.setattr("sortal.discovery.job.read_images", None)
+    with lock_folder(tmp_path / "run"):
+        with pytest.raises(InputError, match="Another process is using"):
+            discover(tmp_path, out=tmp_path / "run", runtime=CPU, progress=False)
+        check_free(tmp_path / "run", unless=True)
+    check_free(tmp_path / "run")

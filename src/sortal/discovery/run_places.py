@@ -8,11 +8,19 @@ from sortal.discovery.earlier import folders_of
 from sortal.errors import InputError, Remedy, listing
 from sortal.runs.facts import RunFacts
 from sortal.runs.storage import peek, why_damaged
-from sortal.system.files import LOCK_FILE
-from sortal.system.open_folder import CACHE, NEXT
+from sortal.system.files import LOCK_FILE, in_use, is_locked
+from sortal.system.open_folder import CACHE, NEXT, open_folder
 from sortal.system.temporary import is_temporary
 
 ANOTHER_FOLDER = Remedy("choose another folder", out=...)
+
+
+def check_free(place: Path, *, unless: bool = False) -> None:
+    """Refuse a folder that another process is using, before any work is done, `unless` it is only looked at."""
+    if place.is_dir() and not unless:
+        with open_folder(place) as here:
+            if is_locked(here, ""):
+                raise in_use(place)
 
 
 def check_output_folder(
