@@ -5,7 +5,6 @@ from sortal.config.methods import (
     BUILT_IN,
     METHODS,
     REFERENCES,
-    Clustering,
     Registration,
     reference_to,
     register,
@@ -13,18 +12,7 @@ from sortal.config.methods import (
     registration_of,
 )
 from sortal.config.plugins import is_reference, load_method, load_named_backbone, registered_backbone
-from sortal.config.rules import (
-    AUTO,
-    BOUNDS,
-    OWN_K,
-    Auto,
-    Rule,
-    SettingsGroup,
-    describe,
-    from_keywords,
-    option,
-    rules_of,
-)
+from sortal.config.rules import AUTO, OWN_K, Auto, Rule, SettingsGroup, describe, from_keywords, option, rules_of
 from sortal.config.settings import (
     BACKBONE,
     CONVNET,
@@ -39,7 +27,6 @@ from sortal.config.settings import (
     VECTORS,
     VIEWS,
     Discovery,
-    EstimateOn,
     ExtraColumns,
     FoldersMean,
     Granularity,
@@ -47,10 +34,8 @@ from sortal.config.settings import (
     Interpolation,
     Losses,
     Overrides,
-    Placeholders,
     Reading,
     Recipe,
-    Unlisted,
 )
 from sortal.config.training import (
     ROBUST,

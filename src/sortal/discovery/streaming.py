@@ -26,12 +26,11 @@ from sortal.images.moments import Moments
 from sortal.images.review_states import ReviewState
 from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index, Stamp, stamp_of
-from sortal.images.store.packing import Settings, pack
-from sortal.images.store.pictures import store_pictures
+from sortal.images.store.packing import Settings, pack, store_pictures
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.images.store.vector_rows import digests_of
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache
+from sortal.learning.features import FeatureCache, normalised
 from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, contents_of, unassigned
@@ -162,9 +161,7 @@ def read_once(
     failures = [stream.failures.get(row) or stream.failed.get(each) for row, each in enumerate(contents)]
     readable = np.array([failure is None for failure in failures], dtype=bool)
     digests = np.array(contents, dtype=f"S{DIGEST_SIZE}")[readable]
-    x = features.load(digests, scratch((len(digests), backbone.spec.width), cache))
-    for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)):
-        part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
+    x = normalised(features.load(digests, scratch((len(digests), backbone.spec.width), cache)))
     bad = [Quarantined(file, *why) for file, why in zip(images.files, failures, strict=True) if why is not None]
     return StreamedRows(readable=readable, contents=digests, x=x, quarantine=tuple(bad))
 

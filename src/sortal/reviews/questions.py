@@ -315,8 +315,7 @@ class Guide:
     def typical(self, review: Review, category: int, count: int) -> list[int]:
         """Return the images of a category that are nearest to its centre, one of each moment."""
         rows, centre = self.there(review.members(category)), review.centres([category])[0]
-        found: list[int] = self._nearest(rows, centre)[:count].tolist()
-        return found
+        return self._nearest(rows, centre)[:count].tolist()
 
     def _nearest(self, rows: Ints, centre: Floats | None = None) -> Ints:
         """Return a row of each moment, nearest to a centre first, by default to the mean of the rows."""

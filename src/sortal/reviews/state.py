@@ -144,8 +144,7 @@ class State:
     def settled(self) -> NDArray[np.bool_]:
         """The mask (n,) of images that are labelled or that a person has decided on."""
         decided = np.isin(self.reviewed, (*SETTLED, ReviewState.BINNED))
-        found: NDArray[np.bool_] = decided | (self.base.assignments.status == LABELLED)
-        return found
+        return decided | (self.base.assignments.status == LABELLED)
 
     @property
     def binned(self) -> NDArray[np.bool_]:

@@ -36,8 +36,7 @@ class ConvNet(Backbone):
         return _through(self.blocks[: self.split], images)
 
     def tail(self, inputs: Tensor) -> Tensor:
-        features: Tensor = self.pool(_through(self.blocks[self.split :], inputs.to(self.dtype))).flatten(1)
-        return features
+        return self.pool(_through(self.blocks[self.split :], inputs.to(self.dtype))).flatten(1)
 
 
 def _convolution(before: int, after: int, *, stride: int) -> nn.Module:
@@ -73,8 +72,7 @@ class _PatchProduct(torch.autograd.Function):
         matrix = weight.permute(2, 3, 1, 0).flatten(0, 2)
         ctx.save_for_backward(rows, matrix)
         ctx.padded, ctx.stride, ctx.map = padded.shape, stride, patches.shape[:3]
-        product: Tensor = (rows @ matrix).unflatten(0, ctx.map).permute(0, 3, 1, 2)
-        return product
+        return (rows @ matrix).unflatten(0, ctx.map).permute(0, 3, 1, 2)
 
     @staticmethod
     @once_differentiable
