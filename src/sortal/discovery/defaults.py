@@ -23,6 +23,10 @@ from sortal.config import (
     changed,
     registration_of,
 )
+from sortal.exchange.field_data import lacking
+from sortal.images.class_names import like_places, named_like_places
+from sortal.images.folders import unread_pictures
+from sortal.images.image_set import ImageSet
 from sortal.system.text import plural
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
@@ -114,6 +118,13 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
         views=usual.views if settings.views == AUTO else None if settings.views == config.LIVE else settings.views,
         seed=settings.seed,
     )
+
+
+def early_notes(images: ImageSet, *, by_folders: bool) -> list[str]:
+    """Say what a person may want to change before images are sorted: pictures left out, labels, columns for exports."""
+    odd = named_like_places(images.classes) if by_folders and images.pixels is None else ()
+    found = (*unread_pictures(images.ignored), like_places(odd), lacking(images.columns, len(images)))
+    return [*filter(None, found)]
 
 
 def _epochs_on_cpu(n_images: int) -> int:

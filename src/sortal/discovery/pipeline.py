@@ -290,6 +290,11 @@ def _findings(health: Health, *, near: bool) -> list[str]:
         if groups:
             named = listing([f"{group.files[0]} (also {', '.join(group.files[1:])})" for group in groups])
             notes.append(f"{plural(len(groups), 'image appears', 'images appear')} {words}: {named}.")
+    torn = sum(label is not None for each in health.duplicates if each.kind == "two labels" for label in each.labels)
+    lost = sum(each.unreadable for each in health.classes if each.name is not None)
+    if torn or lost:
+        why = [f"{torn:,} of images with two labels"] * bool(torn) + [f"{lost:,} of unreadable images"] * bool(lost)
+        notes.append(f"{plural(torn + lost, 'label is', 'labels are')} not used: {' and '.join(why)}.")
     if health.alike_names:
         notes.append(f"Some class names differ only in case or spaces: {listing(health.alike_names[0])}.")
     copies = sum(len(group.files) - 1 for group in health.duplicates)

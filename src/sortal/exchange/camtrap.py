@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sortal import __version__
 from sortal.errors import InputError
-from sortal.exchange.field_data import FieldData, check_known, field_data
+from sortal.exchange.field_data import FieldData, check_known, field_data, required
 from sortal.exchange.format import LeftOut, Request, write_json
 from sortal.exchange.image_formats import UniqueNames, place_images
 from sortal.images.columns import NEAR_DUPLICATES, as_text, is_missing
@@ -59,14 +59,7 @@ class Sighting(NamedTuple):
 
 def write(request: Request) -> LeftOut:
     data, used = field_data(request.run.assignments.columns, len(request.rows))
-    everything = dict[str, list[bool]]()
-    for what in ("time", "latitude", "longitude"):
-        known = [getattr(each, what) is not None for each in data]
-        if what != "time":  # one position is enough for a deployment
-            placed = {each.deployment for each, has in zip(data, known, strict=True) if has and each.deployment}
-            known = [has or each.deployment in placed for each, has in zip(data, known, strict=True)]
-        everything[what] = known
-    check_known(everything, [row.file_name for row in request.rows], CAMTRAP_FORMAT)
+    check_known(required(data), [row.file_name for row in request.rows], CAMTRAP_FORMAT)
     names = UniqueNames()
     there, left = place_images(request, lambda row: names.file(row.file_name.replace("..", "__")), MEDIA_FOLDER)
     number = {id(row): at for at, row in enumerate(request.rows)}

@@ -437,13 +437,13 @@ def test_answers_to_the_first_pages_are_still_there_after_a_reload(client: Clien
     _go_to(page, "grow", 2)
     page.wait_for_selector(".answers")
     press(page, letter)
-    page.get_by_text("with the last answer").wait_for()
+    page.get_by_text("before the last answer").wait_for()
     asked = page.inner_text(".question .head p")
     page.reload()
-    page.get_by_text("with the last answer").wait_for()
+    page.get_by_text("before the last answer").wait_for()
     assert page.inner_text(".question .head p") == asked
     press(page, "Control+z")
-    page.get_by_text("with the last answer").wait_for(state="detached")
+    page.get_by_text("before the last answer").wait_for(state="detached")
     assert page.get_by_role("button", name="Name it").count() == 1
     _go_to(page, "grow", 0)
     page.get_by_role("heading", name="class 0").wait_for()

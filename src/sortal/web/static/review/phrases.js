@@ -61,7 +61,8 @@ export function growthFacts({ number, pages, open, seen, unseen, skipped }, answ
   const place = `Page ${thousands(number + 1)} of ${thousands(pages)}`;
   return [
     `${place}, by confidence, the highest first, of ${counted(open, "open image")}.`,
-    answers && ` So far ${thousands(seen - wrong)} seen and ${thousands(unseen)} unseen, accepted with the last answer.`,
+    answers && ` So far ${thousands(seen - wrong)} seen and ${thousands(unseen)} unseen would be accepted.`,
+    answers && " Nothing is decided before the last answer.",
     skipped > 0 && ` If these are right, ${thousands(skipped)} ${answers ? "more" : "before"} are accepted unseen.`,
   ].filter(Boolean);
 }
