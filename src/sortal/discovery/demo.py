@@ -61,7 +61,7 @@ def run(
     """Write the digits as files into the folder of the run, sort them, and cluster their pixels for comparison."""
     start = perf_counter()
     folder = Path(out) / IMAGES_FOLDER
-    check_output_folder(Path(out), [os.path.abspath(folder)], is_array=False, force=False)  # before writing into it
+    check_output_folder(Path(out), [os.path.abspath(folder)], force=False)  # before writing into it
     runtime.progress("Writing images", 0, 0)
     images = _images(folder, labelled, seed)
     table = folder / digits.TABLE

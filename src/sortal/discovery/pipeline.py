@@ -6,6 +6,7 @@ the settings it uses and the version of the code. Another k repeats only the sta
 
 import os
 import platform
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from functools import partial
 from textwrap import indent
@@ -44,7 +45,7 @@ from sortal.reviews.loading import load_run, save_run
 from sortal.runs.building import contents_of, unassigned
 from sortal.runs.run import REPORT, Run
 from sortal.system import cache
-from sortal.system.device import settle_threads, start
+from sortal.system.device import quick_threads, start
 from sortal.system.distributed import alone
 from sortal.system.files import LOCK_FILE, lock_folder
 from sortal.system.progress import Runtime, shown
@@ -55,7 +56,7 @@ THREADS = "threads.json"  # in the cache: with how many the run computes
 
 
 def discover(
-    images: Source | None = None,
+    images: Source | Run | None = None,
     *,
     features: Any = None,
     files: PerImage | None = None,
@@ -70,12 +71,12 @@ def discover(
 ) -> Run:
     """Sort images into known and newly discovered categories, each with a confidence, and write a report.
 
-    `images` is a folder, several folders, a list of files or an ImageSet; or a run, whose images are sorted again.
-    `labels` is a table of labels for folders. `features` are sorted instead of images: a file of vectors, or an array
-    (n, d) with lists of names (`files`) and `labels`; `images` is then the folder of their pictures, if any. The run is
-    written to the folder `out`, by default IMAGES-run in the current folder. Calling it again resumes an interrupted
-    run, or recomputes whatever other settings change: settings that are not given come from the run in `out`, and
-    images that were added to it take part. `force` overwrites that run, whatever it is of, and takes nothing from it.
+    `images` is a folder, several folders, a list of files or an ImageSet; or a run, whose images are sorted again, or
+    its folder. `labels` is a table of labels for folders. `features` are sorted instead of images: a file of vectors,
+    or an array (n, d) with lists of names (`files`) and `labels`; `images` is then the folder of their pictures, if
+    any. The run is written to the folder `out`, by default IMAGES-run in the current folder. Calling it again resumes
+    an interrupted run, or recomputes whatever other settings change: settings that are not given come from the run in
+    `out`, and images that were added to it take part. `force` overwrites that run, and takes nothing from it.
     `config` is a file of settings: the run.json of a run, which repeats it, or TOML. `watch_truth` writes the accuracy
     of each epoch by the truth, where it is known, to watched.jsonl, which nothing else reads. `progress` shows what is
     being done, and `runtime` has the device and the processes that read images.
@@ -94,6 +95,7 @@ def discover(
         found = settings_in(config, {*settings, *(["labels"] if labels is not None else [])})
         labels, settings = found.pop("labels", labels), {**found, **settings}
     how, reading = from_keywords(settings, Discovery, Reading)
+    images = images.folder if isinstance(images, Run) else images
     if features is not None and not isinstance(features, str | os.PathLike):
         if isinstance(labels, str | os.PathLike) or images is not None:
             raise InputError("An array of features goes with lists of files and labels, not with a table or a folder.")
@@ -133,13 +135,14 @@ def carry_out(job: Job) -> Run:
     start(job.device)
     job.runtime.progress("Loading the network", 0, 0)
     backbone = processes.in_turn(lambda: backbone_of(job))
-    with lock_folder(job.place if processes.is_first else None):
+    with lock_folder(job.place if processes.is_first else None), ExitStack() as meanwhile:
         processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:
             job.agree()
         job = replace(job, earlier=_with_review(job))
         stages = Stages(stages_of(job), job.runtime)
-        if not job.on_gpu and processes.size == 1 and (threads := settle_threads(job.cache / THREADS)):
+        measured = not job.on_gpu and processes.size == 1
+        if threads := meanwhile.enter_context(quick_threads(measured, job.cache / THREADS)):
             stages.note(threads)
         job = with_reviewed_k(job, stages)
         whole, (job, chosen) = job, learned_part(job)
@@ -192,8 +195,8 @@ def backbone_of(job: Job) -> Backbone:
 def _check_unchanged(job: Job) -> None:
     """Refuse a job whose run or folder another process changed before this one held the lock."""
     origin = job.origin
-    is_array = origin.folder is None
-    if check_output_folder(job.place, origin.folders, is_array, job.force, origin.features) != job.earlier.facts:
+    now = check_output_folder(job.place, origin.folders, origin.folder, force=job.force, features=origin.features)
+    if now != job.earlier.facts:
         raise InputError(
             f"The run in {str(job.place)!r} was changed by another process meanwhile. Repeat the command to sort "
             "with that change."
@@ -287,6 +290,11 @@ def _findings(health: Health, *, near: bool) -> list[str]:
         if groups:
             named = listing([f"{group.files[0]} (also {', '.join(group.files[1:])})" for group in groups])
             notes.append(f"{plural(len(groups), 'image appears', 'images appear')} {words}: {named}.")
+    torn = sum(label is not None for each in health.duplicates if each.kind == "two labels" for label in each.labels)
+    lost = sum(each.unreadable for each in health.classes if each.name is not None)
+    if torn or lost:
+        why = [f"{torn:,} of images with two labels"] * bool(torn) + [f"{lost:,} of unreadable images"] * bool(lost)
+        notes.append(f"{plural(torn + lost, 'label is', 'labels are')} not used: {' and '.join(why)}.")
     if health.alike_names:
         notes.append(f"Some class names differ only in case or spaces: {listing(health.alike_names[0])}.")
     copies = sum(len(group.files) - 1 for group in health.duplicates)

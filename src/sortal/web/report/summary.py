@@ -32,7 +32,7 @@ MOST_APART = 8  # images that fit nowhere, of those shown first
 OF_THE_MACHINE = re.compile(
     r"Counted |Without a GPU, |Learned on |Labelled by a review|In the bin by a review|[\d,]+ views "
 )
-TO_KNOW = re.compile(r"Confidence rests |No image is labelled|[\d,]+ images? (is|are) near-duplicate")
+TO_KNOW = re.compile(r"No image is labelled|[\d,]+ images? (is|are) near-duplicate")
 
 
 @dataclass(frozen=True, kw_only=True)
