@@ -20,6 +20,7 @@ from sortal.config.rules import (
     Auto,
     Rule,
     SettingsGroup,
+    as_texts,
     describe,
     from_keywords,
     option,
