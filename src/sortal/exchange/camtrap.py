@@ -144,7 +144,7 @@ def _observations(request: Request, sightings: Sequence[Sighting], used: Sequenc
                 "observationType": type_,
                 "scientificName": name,
                 **by,
-                "classificationProbability": None if decided or row.calibrated else row.confidence,
+                "classificationProbability": None if decided or row.calibrated == "no" else row.confidence,
                 "observationTags": _tags(row, used),
             }
         )

@@ -91,7 +91,9 @@ def _columns(request: Request, rows: Sequence[tuple[ExportedRow, int, str]]) -> 
         Exported("object_sortal_category", TEXT_TYPE, [row.sorted_as for row in images]),
         Exported("object_sortal_status", TEXT_TYPE, [row.status for row in images]),
         Exported(
-            "object_sortal_confidence", NUMBER_TYPE, [None if row.calibrated else row.confidence for row in images]
+            "object_sortal_confidence",
+            NUMBER_TYPE,
+            [None if row.calibrated == "no" else row.confidence for row in images],
         ),
         Exported("object_sortal_reviewed", TEXT_TYPE, [row.reviewed for row in images]),
         Exported("object_sortal_source", TEXT_TYPE, [row.file_name for row in images]),
