@@ -21,11 +21,10 @@ from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import checkpoint
-from sortal.learning.batches import Draws, draw, drawn
+from sortal.learning.batches import Draws, ImageTable, Numbering, draw, drawn, shared_groups
 from sortal.learning.checkpoint import Checkpoint, TrainingState, changed_parts, content_order, copies, run_key
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.health import Failure, Probe
-from sortal.learning.image_table import ImageTable, Numbering, shared_groups
 from sortal.learning.log import Log
 from sortal.learning.methods.code import code_of
 from sortal.learning.methods.method import Method
