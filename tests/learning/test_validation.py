@@ -19,7 +19,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
-from sortal.learning.validation import Validation
+from sortal.learning.health import Validation
 from sortal.system.device import Compute
 
 CPU = torch.device("cpu")
