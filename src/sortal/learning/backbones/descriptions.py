@@ -95,7 +95,10 @@ def weights_of(name: str, published: Published) -> Path:
     place = published.place
     if isinstance(place, str):
         if not place:
-            ways = Remedy("pass a file", weights="FILE"), Remedy("name them, NAME/WEIGHTS", backbone=f"{name}/...")
+            ways = (
+                Remedy("pass a file", weights="FILE"),
+                Remedy("name weights that there are after a slash", backbone=f"{name}/..."),
+            )
             raise InputError(f"The hub has no weights of {name}.", *ways)
         return hub.download_first(name, place, published.files)
     for file in published.files:
