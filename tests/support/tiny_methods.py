@@ -99,7 +99,7 @@ def start_epoch(method: Method, features: Tensor, labels: Sequence[int], epoch: 
     of_images = torch.tensor(labels)
     method.prepare(of_images)
 
-    def computed(forward: Method | None = None) -> Tensor:
+    def computed(forward: Any = None) -> Tensor:
         return nnf.normalize(features if forward is None else forward.head(features), dim=1)
 
     table: Any = SimpleNamespace(labels=of_images, features=computed)
