@@ -293,10 +293,13 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     found = replace(sample_run(), k=KChoice(k=6, estimated=False, known=4))
     assert shown(found, capsys)[1] == "k = 6, given: 4 known categories and 2 new."
     assert found.metrics is not None
-    metrics = replace(found.metrics, accuracy=Accuracy(all=0.5, old=0.98765, new=None), images=1234)
+    accuracy = Accuracy(all=0.5, old=0.98765, new=None)
+    metrics = replace(found.metrics, accuracy=accuracy, known_accuracy=0.8012, images=1234)
     lines = shown(replace(found, metrics=metrics), capsys)
-    accuracy = "Accuracy, %: All 50.0, Old 98.8, New n/a; on the 1,234 unlabelled images whose truth is known."
-    assert lines[-5:] == ["", accuracy, "", f"Report: {found.report}", ""]
+    line = (
+        "Accuracy, %: All 50.0, Old 98.8 (80.1 by name), New n/a; on the 1,234 unlabelled images whose truth is known."
+    )
+    assert lines[-5:] == ["", line, "", f"Report: {found.report}", ""]
 
 
 @pytest.mark.parametrize("count", [24, 25, 1000])

@@ -150,7 +150,7 @@ def test_a_run_may_be_given_for_its_images(photos: Path) -> None:
     assert {file.partition("/")[0] for file in job.images.files} == {"photos", "more"}
     assert asked("run", "elsewhere").place == Path("elsewhere")
     finished(Path("array-run"), facts(None))
-    with pytest.raises(InputError, match="was not made of a folder of images"):
+    with pytest.raises(InputError, match="were given as an array"):
         asked("array-run")
 
 

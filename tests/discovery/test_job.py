@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import hypothesis
@@ -155,6 +155,7 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
     job = asked(rows, "images-run", settings)
     assert (job.origin.folder, job.place) == (None, Path("images-run"))
     assert job.images is rows
+    assert refusal(cast(Any, 5)).endswith("a list of files, an ImageSet or a run, got int.")
     for source in (files, rows):
         assert "out is required for images that are not a folder" in refusal(source, settings=settings)
     for options in ({"reading": {"folders": "ignore"}}, {"labels": "labels.csv"}):

@@ -142,6 +142,7 @@ def discover(
             force=force,
             watch_truth=watch_truth,
             features=features,
+            dry_run=dry_run,
         )
         asked = job.retraining is not None and not (yes or dry_run or job.agreed)
         if asked and not (_can_ask() and processes() == 1):
@@ -272,7 +273,8 @@ def _print_result(run: "Run") -> None:
     if count := len(run.assignments.labels_to_check):
         print(f"\n{plural(count, 'label')} to check: sortal review shows what each image looks like instead.")
     if (m := run.metrics) is not None:
-        figures = ", ".join(f"{part.capitalize()} {printing.share(each)}" for part, each in vars(m.accuracy).items())
+        every, old, new = map(printing.share, astuple(m.accuracy))
+        figures = f"All {every}, Old {old} ({printing.share(m.known_accuracy)} by name), New {new}"
         print(f"\nAccuracy, %: {figures}; on the {plural(m.images, 'unlabelled image')} whose truth is known.")
     printing.print_unreadable(run.quarantine)
 

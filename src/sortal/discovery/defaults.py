@@ -23,6 +23,10 @@ from sortal.config import (
     changed,
     registration_of,
 )
+from sortal.exchange.field_data import lacking
+from sortal.images.class_names import like_places, named_like_places
+from sortal.images.folders import unread_pictures
+from sortal.images.image_set import ImageSet
 from sortal.system.text import plural
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
@@ -116,9 +120,26 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
     )
 
 
+def early_notes(images: ImageSet, *, by_folders: bool) -> list[str]:
+    """Say what a person may want to change before images are sorted: pictures left out, labels, columns for exports."""
+    odd = named_like_places(images.classes) if by_folders and images.pixels is None else ()
+    found = (*unread_pictures(images.ignored), like_places(odd), lacking(images.columns, len(images)))
+    return [*filter(None, found)]
+
+
 def _epochs_on_cpu(n_images: int) -> int:
     (fewest, most), n = EPOCHS_ON_CPU, max(n_images, 1)
     return max(min(STEPS_OF_FEW // n, EPOCHS_OF_FEW), min(max(STEPS_ON_CPU // n, fewest), most))
+
+
+def suited_to_network(recipe: Recipe, settings: Discovery, *, has_trunk: bool) -> Recipe:
+    """Return the recipe with new views in every epoch for a network that is trained as a whole, if views are "auto".
+
+    Views are cached as what frozen blocks make of them, which such a network has none of.
+    """
+    if has_trunk or settings.views != AUTO or not isinstance(recipe.training.views, int):
+        return recipe
+    return replace(recipe, training=replace(recipe.training, views=AUTO))
 
 
 def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: int, on_gpu: bool) -> list[str]:
@@ -128,8 +149,12 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
     network = settings.backbone not in (CONVNET, VECTORS)
     chosen = trains and settings.epochs == AUTO and network
     if chosen and not on_gpu and settings.views == AUTO:
-        short = f"{plural(training.epochs, 'epoch')} on {training.views} views of each image"
-        found.append(f"Without a GPU, training is short: {short}. {VIEWS} may sort better, and take longer.")
+        if isinstance(training.views, int):
+            which, more = f"{training.views} views of each image", f"{VIEWS} may sort better, and take longer."
+        else:
+            which, more = "new views in every epoch", "The backbone is trained as a whole, so no views can be cached."
+        short = f"{plural(training.epochs, 'epoch')} on {which}"
+        found.append(f"Without a GPU, training is short: {short}. {more}")
     elif chosen and on_gpu and of.losses is not Rounds:
         few = f"for fewer than {FEW_IMAGES:,} images (the paper: {EPOCHS})"
         why = "as in the paper" if training.epochs == EPOCHS else few

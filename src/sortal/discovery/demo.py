@@ -61,7 +61,7 @@ def run(
     """Write the digits as files into the folder of the run, sort them, and cluster their pixels for comparison."""
     start = perf_counter()
     folder = Path(out) / IMAGES_FOLDER
-    check_output_folder(Path(out), [os.path.abspath(folder)], is_array=False, force=False)  # before writing into it
+    check_output_folder(Path(out), [os.path.abspath(folder)], force=False)  # before writing into it
     runtime.progress("Writing images", 0, 0)
     images = _images(folder, labelled, seed)
     table = folder / digits.TABLE
@@ -92,8 +92,7 @@ def grey_pixels(images: ImageSet, folder: Path) -> NDArray[np.float32]:
     store = pack(images, folder, settings=Settings(shorter_side=DIGIT_SIDE))
     rows = np.arange(len(store))
     x = store.crops(rows, 0 * rows, 0 * rows, DIGIT_SIDE)[..., 0].reshape(len(store), -1).astype(np.float32)
-    unit: NDArray[np.float32] = x / np.linalg.norm(x, axis=1, keepdims=True)
-    return unit
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def _images(folder: Path, labelled: float, seed: int) -> ImageSet:

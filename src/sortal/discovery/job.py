@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,19 +26,18 @@ from sortal.config import (
     registered,
     registration_of,
 )
-from sortal.discovery.defaults import image_size, recipe_for, resolved, trained_blocks
+from sortal.discovery.defaults import early_notes, image_size, recipe_for, resolved, trained_blocks
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, training_settings, with_added
 from sortal.discovery.given_features import FeatureFile, feature_file, with_added_features, without_network
-from sortal.discovery.run_places import check_output_folder
+from sortal.discovery.run_places import check_free, check_output_folder, place_and_folders, run_of_files
 from sortal.errors import InputError, Remedy, listing, quoted
-from sortal.images.folders import are_folders, common_folder, unread_pictures
+from sortal.images.folders import are_folders, common_folder
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.images.vector_sets import check_features_differ
 from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
-from sortal.runs.storage import peek, why_damaged
 from sortal.system import cache
 from sortal.system.open_folder import CACHE, own_folder
 from sortal.system.progress import Runtime
@@ -157,26 +156,35 @@ def prepare(
     force: bool,
     watch_truth: bool = False,
     features: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
 ) -> Job:
     """Read the images, and refuse a job that would fail, before any work is done.
 
     Settings that were not `given`, by name, come from the run that is already in the folder, if there is one. So do
     its other folders, and images that were added to it, unless `force` is set. With a file of `features`, `images` is
-    the folder of their pictures, if there are any.
+    the folder of their pictures, if there are any. A `dry_run` may look at a run that another process is making.
     """
     file = feature_file(images, features)
     folders = () if file is not None or images is None else folders_in(images)
+    run = run_of_files(folders[0]) if len(folders) == 1 else None
+    if run is not None:
+        images, folders, out = run.images(), (), run.folder if out is None else out
     if not folders and out is None and file is None:
         raise InputError("out is required for images that are not a folder. Name a folder for the run.")
     if isinstance(images, ImageSet) and (labels is not None or reading != Reading()):
-        raise InputError("labels and reading settings cannot be combined with an ImageSet, which has labels.")
-    if file is not None:
-        place = Path(out) if out is not None else file.place
-    else:
-        place, folders = _place_and_folders(folders, out)
+        raise InputError(
+            "labels and reading settings cannot be combined with an ImageSet, or with a run of an ImageSet or a list "
+            "of files: these have labels of their own."
+        )
+    root = None
+    if not folders and not (isinstance(images, ImageSet) and images.pixels is not None):
+        root = os.getcwd() if run is None else run.facts.images[0].folder
+    named = None if file is None else file.place if out is None else Path(out)
+    place, folders = place_and_folders(folders, out) if named is None else (named, folders)
     table = None if labels is None else os.fspath(labels)
     wanted = Wanted(settings=settings, reading=reading, labels=table, given=frozenset(given))
-    find = partial(_find, images, file, folders, wanted, place, force=force, runtime=runtime)
+    check_free(place, unless=dry_run)
+    find = partial(_find, images, file, folders, root, wanted, place, force=force, runtime=runtime)
     early = find() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
     runtime.progress("Starting PyTorch", 0, 0)
     from sortal.system.distributed import launch
@@ -187,7 +195,7 @@ def prepare(
     settings = resolved(found.wanted.settings, on_gpu=on_gpu, features=found.images.features is not None)
     return Job(
         images=found.images,
-        origin=_origin(images, file, found, place),
+        origin=_origin(images, file, root, found, place),
         settings=settings,
         recipe=recipe_for(settings, min(settings.learn_on or n, n), on_gpu=on_gpu),
         place=place,
@@ -197,20 +205,6 @@ def prepare(
         runtime=processes.runtime(runtime),
         processes=processes,
     )
-
-
-def _place_and_folders(folders: tuple[str, ...], out: str | os.PathLike[str] | None) -> tuple[Path, tuple[str, ...]]:
-    """Return the folder of the run and those of the images; a run that is given is sorted again, in its folder."""
-    if len(folders) == 1:
-        given = Path(folders[0])
-        if (facts := peek(given)) is not None:
-            return given if out is None else Path(out), _own_folders(folders[0], facts)
-        if problem := why_damaged(given):
-            raise InputError(
-                f"The run in {folders[0]!r} cannot be sorted again, as it {problem.rstrip('.')}.",
-                Remedy("give its images again, with the folder of the run", out=folders[0], force=True),
-            )
-    return Path(out) if out is not None else Path(f"{os.path.basename(folders[0])}-run"), folders
 
 
 class _Found(NamedTuple):
@@ -226,6 +220,7 @@ def _find(
     images: Source | None,
     file: FeatureFile | None,
     folders: tuple[str, ...],
+    root: str | None,
     wanted: Wanted,
     place: Path,
     *,
@@ -233,8 +228,7 @@ def _find(
     runtime: Runtime,
 ) -> _Found:
     """Read the images of a job, complete it from the run in its folder, and refuse what would fail."""
-    is_array = isinstance(images, ImageSet) and images.pixels is not None
-    facts = check_output_folder(place, folders, is_array, force, _key_of(images, file))
+    facts = check_output_folder(place, folders, root, force=force, features=_key_of(images, file))
     earlier, notes, taken = NO_RUN, list[str](), dict[str, Any]()
     if facts is not None:
         wanted, taken = wanted.completed(facts)
@@ -251,7 +245,7 @@ def _find(
             f"granularity must be 'usual' where k is given, got {wanted.settings.granularity!r} with k = "
             f"{wanted.settings.k}.",
             Remedy("let k be estimated", k=AUTO),
-            Remedy("give another k alone"),
+            Remedy("leave granularity out, and give another k"),
         )
     _check_method(wanted, facts)
     if file is not None:
@@ -278,7 +272,7 @@ def _find(
         wanted = replace(wanted, settings=without_network(wanted.settings))
     else:
         _check_backbone(wanted.settings)
-    for text in (*notes, *unread_pictures(images.ignored)):
+    for text in (*notes, *early_notes(images, by_folders=bool(folders) and wanted.labels is None)):
         runtime.note(text)
     return _Found(images, folders, wanted, earlier)
 
@@ -304,10 +298,10 @@ def _key_of(images: Source | None, file: FeatureFile | None) -> str | None:
     return "" if isinstance(images, ImageSet) and images.features is not None else None
 
 
-def _origin(images: Source | None, file: FeatureFile | None, found: _Found, place: Path) -> Origin:
+def _origin(images: Source | None, file: FeatureFile | None, root: str | None, found: _Found, place: Path) -> Origin:
     """Return where the images were read; the command has the folder as it was given."""
     folders, wanted = found.folders, found.wanted
-    folder = common_folder(folders) if folders else os.getcwd() if found.images.pixels is None else None
+    folder = common_folder(folders) if folders else root
     folder = folder if file is None else file.folder
     return Origin(
         folder=folder,
@@ -336,21 +330,14 @@ def folders_in(images: Source) -> tuple[str, ...]:
     """Return the absolute paths of the folders that were given; none for a list of files, or an ImageSet."""
     if isinstance(images, str | os.PathLike):
         return (os.path.abspath(images),)
-    if isinstance(images, ImageSet) or not are_folders(images):
+    if isinstance(images, ImageSet):
+        return ()
+    if not isinstance(images, Iterable):
+        accepted = "a folder, several folders, a list of files, an ImageSet or a run"
+        raise InputError(f"images must be {accepted}, got {type(images).__name__}.")
+    if not are_folders(images):
         return ()
     return tuple(map(os.path.abspath, images))
-
-
-def _own_folders(run: str, facts: RunFacts) -> tuple[str, ...]:
-    folders = folders_of(facts)
-    if not folders or not all(map(os.path.isdir, folders)):
-        raise InputError(
-            f"The images of the run in {run!r} are not in {listing(folders)} any more."
-            if folders
-            else f"The run in {run!r} was not made of a folder of images.",
-            Remedy("give its images again, with the folder of the run", out=run),
-        )
-    return folders
 
 
 def check_sortable(images: ImageSet, settings: Discovery) -> None:

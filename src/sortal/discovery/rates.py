@@ -20,8 +20,7 @@ from sortal.discovery.job import Job
 from sortal.images import near_duplicates
 from sortal.images.check import check_stored
 from sortal.images.image_set import ImageSet
-from sortal.images.store.packing import Settings, pack, select_readable
-from sortal.images.store.pictures import store_pictures
+from sortal.images.store.packing import Settings, pack, select_readable, store_pictures
 from sortal.images.store.pixel_store import PixelStore
 from sortal.images.store.vector_rows import digests_of
 from sortal.learning import token_cache

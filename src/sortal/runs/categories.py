@@ -1,4 +1,4 @@
-"""Categories described by their images: names, sizes, cohesion, typical files; and candidates for new ones."""
+"""Categories described by their images: names, sizes, cohesion, typical files; candidates for new ones; overlaps."""
 
 import itertools
 from collections.abc import Sequence
@@ -89,8 +89,7 @@ def cohesion(row: Ints, distance: Floats, centres: Features) -> Floats:
     within = np.bincount(row, squared, minlength=k) / np.maximum(counts, 1)
     share = counts / max(1, len(row))
     overall = share @ (within + ((middle - share @ middle) ** 2).sum(axis=1))
-    found: Floats = np.clip(1 - within / max(overall, 1e-12), 0.0, 1.0)
-    return found
+    return np.clip(1 - within / max(overall, 1e-12), 0.0, 1.0)
 
 
 def typicality(a: Assignments) -> Ints:
@@ -159,15 +158,13 @@ def positions(values: Ints, ids: Sequence[int]) -> Ints:
         return np.full(len(values), -1)
     order = np.argsort(own)
     at = order[np.minimum(np.searchsorted(own[order], values), len(own) - 1)]
-    found: Ints = np.where(own[at] == values, at, -1)
-    return found
+    return np.where(own[at] == values, at, -1)
 
 
 def ids_of(categories: Sequence[Category], rows: Ints) -> Ints:
     """Return the id (n,) of the category of each row; −1 stays −1."""
     own = np.array([*(category.id for category in categories), -1], dtype=np.int64)
-    found: Ints = own[rows]
-    return found
+    return own[rows]
 
 
 def known_mask(categories: Sequence[Category]) -> NDArray[np.bool_]:
@@ -201,3 +198,19 @@ def members(category: Ints, key: Ints | Floats, categories: Sequence[Category], 
     ids = [each.id for each in categories]
     starts, ends = (np.searchsorted(category[order], ids, side) for side in ("left", "right"))
     return [order[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def jaccard(one: NDArray[np.int64], other: NDArray[np.int64], shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Return the images in both of two clusters, as a share of those in either, for all pairs of two clusterings."""
+    common = np.bincount(one * shape[1] + other, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+    either = common.sum(axis=1, keepdims=True) + common.sum(axis=0) - common
+    return common / np.maximum(either, 1)
+
+
+def match_by_overlap(shares: NDArray[np.float64], allowed: NDArray[np.bool_]) -> dict[int, int]:
+    """Match rows with columns of overlaps, each at most once, the largest overlap first, among the allowed pairs."""
+    found: dict[int, int] = {}
+    for row, column in zip(*np.unravel_index(np.argsort(-shares, axis=None), shares.shape), strict=True):
+        if allowed[row, column] and row not in found and column not in found.values():
+            found[int(row)] = int(column)
+    return found

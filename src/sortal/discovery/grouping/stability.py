@@ -6,8 +6,8 @@ import numpy as np
 
 from sortal import metrics
 from sortal.discovery.grouping import shared_kmeans
+from sortal.runs.categories import jaccard
 from sortal.runs.confidence import Features, Floats, Ints
-from sortal.runs.overlaps import jaccard
 from sortal.system.distributed import Processes
 
 SPLITS = 2  # of the unlabelled images into halves, each of which is clustered
@@ -82,5 +82,4 @@ def overlaps(clusters: Ints, others: Sequence[Ints], k: int) -> Floats:
     All cluster the same images (n,) into k clusters. The share is of the images in either of the two clusters
     (Jaccard), so half of a cluster, or two that were merged, overlap by half. It is 0 for an empty cluster.
     """
-    best: Floats = np.max([jaccard(clusters, other, (k, k)).max(axis=1) for other in others], axis=0)
-    return best
+    return np.max([jaccard(clusters, other, (k, k)).max(axis=1) for other in others], axis=0)

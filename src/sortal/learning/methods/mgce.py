@@ -13,9 +13,8 @@ from sortal.config.rivals import Communities
 from sortal.config.rules import AUTO
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.batches import Batch
+from sortal.learning.batches import Batch, ImageTable
 from sortal.learning.heads import Classifier, ProjectionHead, output_index
-from sortal.learning.image_table import ImageTable
 from sortal.learning.losses import classification, contrastive
 from sortal.learning.methods.method import Method, Problem
 
@@ -151,8 +150,7 @@ def detected(adjacency: Any, fewest: int, seed: int, resolution: float = 1.0) ->
     if adjacency.nnz:
         found = leiden(resolution=resolution, random_state=seed).fit_predict(adjacency)
     _, of, sizes = np.unique(found, return_inverse=True, return_counts=True)
-    clusters: NDArray[np.int64] = np.where(sizes >= fewest, np.cumsum(sizes >= fewest) - 1, -1)[of]
-    return clusters
+    return np.where(sizes >= fewest, np.cumsum(sizes >= fewest) - 1, -1)[of]
 
 
 def _library() -> Any:
