@@ -105,6 +105,41 @@ def test_every_figure_is_in_the_measurements_that_its_section_links_to(page: str
     assert list(missing(ROOT / page, CHOSEN.get(page, ()))) == []
 
 
+def rows(text: str) -> list[str]:
+    """The rows of tables, the items of lists and the paragraphs of a text."""
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=[|*])", text)]
+
+
+def listed_figures(claims: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (figure, row, anchor, what stands there) of the figures that the page of claims lists."""
+    line = r"^\| (.+) \| \[(.+)\]\(\.\./benchmarks/RESULTS\.md#([\w-]+)\): ([\d. and]+) \|$"
+    for said, row, anchor, there in re.findall(line, claims, flags=re.MULTILINE):
+        yield from ((figure, row, anchor, there) for figure in said.split(", "))
+
+
+def wrong_rows(claims: str, results: Path) -> Iterator[str]:
+    """Yield each listed figure that is not what stands in the one row that is named, rounded."""
+    for figure, row, anchor, there in listed_figures(claims):
+        there_are = rows(sections(results)[anchor])
+        found = [each for each in there_are if each.startswith(f"| {row} |")] or [
+            each for each in there_are if row in each
+        ]
+        told, measured = (re.findall(NUMBER, text) for text in (figure.removesuffix(" of 100"), there))
+        same = [is_among(one, {other}) for one, other in zip(told, measured, strict=False)]
+        if not all(same) or len(told) != len(measured) or len(found) != 1 or not {*measured} <= numbers(found[0]):
+            yield figure
+
+
+def test_figures_of_the_first_pages_are_those_of_the_rows_that_are_named() -> None:
+    claims = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    assert list(wrong_rows(claims, ROOT / "benchmarks" / "RESULTS.md")) == []
+    listed = {figure for figure, *_ in listed_figures(claims)}
+    for page in ("README.md", "docs/expect.md"):
+        text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", sections(ROOT / page)[""])
+        told = {" ".join(found[0].split()) for found in FIGURE.finditer(text)}
+        assert told - {"150 MB"} <= listed, page
+
+
 def test_the_measurements_are_one_page_whose_sections_lead_to_the_archive() -> None:
     page = ROOT / "benchmarks" / "RESULTS.md"
     assert len(page.read_text(encoding="utf-8").splitlines()) <= 400

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -17,6 +18,8 @@ from support.runtimes import CPU
 
 import sortal
 from sortal.cli import app
+from sortal.images.decoding import ORIENTATION
+from sortal.images.exif import CAMERA_MODEL
 from sortal.runs.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -257,6 +260,22 @@ def test_examples_with_images_run(
         with Image.open(next((photos / "new_photos").rglob("*.png"))) as image:
             image.convert("RGB").save("new.jpg")
         assert run_blocks("docs/export.md", 7)["confidence"].shape == (1,)
+
+
+def test_animals_are_cut_out_by_the_boxes_of_a_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "traps" / "fox").mkdir(parents=True)
+    exif = Image.Exif()
+    exif[ORIENTATION], exif[CAMERA_MODEL] = 6, "One"  # stored lying: 100 × 200 once it is upright
+    Image.new("RGB", (200, 100)).save(tmp_path / "traps" / "fox" / "a.jpg", exif=exif)
+    boxes = [{"category": kind, "conf": 0.9, "bbox": [0.5, 0.25, 0.5, 0.25]} for kind in "12"]
+    found = [{"file": "fox/a.jpg", "detections": boxes}, {"file": "broken.jpg", "failure": "no image"}]
+    (tmp_path / "detections.json").write_text(json.dumps({"images": found}))
+    run_blocks("docs/expect.md", 0)
+    with Image.open(tmp_path / "animals" / "fox" / "a 0.jpg") as crop:
+        assert crop.size == (50, 50)
+        assert crop.getexif() == {CAMERA_MODEL: "One"}
+    assert len([*(tmp_path / "animals").rglob("*.jpg")]) == 1, "not what is no animal"
 
 
 def test_the_commands_of_the_tutorial_run_in_their_order(

@@ -60,8 +60,8 @@ def test_each_way_is_priced_with_the_recipe_that_it_would_have(tmp_path: Path, m
 
     quicker(job, 7200.0, 112, price)
     sample, small, untrained = asked
-    assert (sample.settings.learn_on, sample.recipe.training.epochs) == (1000, 150)
-    assert job.recipe.training.epochs == 60, "fewer for more images"
+    assert (sample.settings.learn_on, sample.recipe.training.epochs) == (1000, 80)
+    assert job.recipe.training.epochs == 40, "fewer for more images"
     assert (small.image_size, small.recipe) == (112, job.recipe)
     assert (untrained.settings.method, untrained.recipe.learns) == ("kmeans", False)
 

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
 from conftest import SortedRun
 from support import tiny_folder as tiny
 from support.rounding import rounding
@@ -36,7 +37,7 @@ from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, Metrics
 from sortal.runs.run import Run
 from sortal.runs.storage import peek
-from sortal.system import workers
+from sortal.system import device, workers
 from sortal.system.json_records import read_record
 
 CLASSIFYING = ("rankstats", "simgcd", "uno")
@@ -235,6 +236,20 @@ def test_an_added_image_and_a_changed_label_repeat_only_the_stages_that_depend_o
     assert {categories_of(found)[file] for file in elms[10:]} == {"elm"}
 
 
+def test_the_caller_keeps_its_number_of_threads(copied_run: SortedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(device, "cores", lambda: 3)
+    monkeypatch.setattr(device, "_quickest_now", lambda most: 1)
+    try:
+        torch.set_num_threads(3)
+        found = sort(copied_run.images, copied_run.out)
+        assert any("with 1 thread instead of 3" in note for note in found.facts.notes)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_the_truth_affects_only_the_metrics(sorted_run: SortedRun, tmp_path: Path) -> None:
     """Given for some images, invented for all, or absent."""
     files, rows = [*sorted_run.truth], []
@@ -325,6 +340,7 @@ def test_copies_similar_names_and_tiny_images_are_noted(tmp_path: Path, monkeypa
             "1 image appears under two labels, which contradict each other and are ignored: 'ash/copy.png (also "
             "beech/0.png)'.",
             f"1 image appears both labelled and unlabelled: 'cedar/0.png (also unlabelled/{name})'.",
+            "2 labels are not used: 2 of images with two labels.",
             "Some class names differ only in case or spaces: 'Ash', 'ash'.",
             "2 exact duplicates found; run sortal check for a list.",
         ]

@@ -1,5 +1,6 @@
 """Places of runs: new folders, and runs of the same images or features."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from support.runtimes import CPU
 
 from sortal.discovery.pipeline import discover
 from sortal.discovery.prediction import predict
-from sortal.discovery.run_places import check_output_folder
+from sortal.discovery.run_places import check_free, check_output_folder
 from sortal.errors import InputError
 from sortal.images.reading import read_images
+from sortal.system.files import lock_folder
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
@@ -71,3 +73,14 @@ def test_a_run_of_files_is_sorted_again_from_its_own_files_wherever_the_command_
     with pytest.raises(InputError, match=r"1 of its 12 images is gone: .*elm/5\.png.* Give its images again"):
         discover(out, k=2, runtime=CPU)
     assert tiny.contents(out) == saved
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="which cannot look at a lock")
+def test_a_folder_in_use_is_refused_before_images_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_free(tmp_path / "none")
+    monkeypatch.setattr("sortal.discovery.job.read_images", None)
+    with lock_folder(tmp_path / "run"):
+        with pytest.raises(InputError, match="Another process is using"):
+            discover(tmp_path, out=tmp_path / "run", runtime=CPU, progress=False)
+        check_free(tmp_path / "run", unless=True)
+    check_free(tmp_path / "run")

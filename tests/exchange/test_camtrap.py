@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.exports import HOSTILE, UNSURE, Image_, a_run, content, files_below
+from support.exports import HOSTILE, UNSURE, Image_, a_run, content, files_below, not_calibrated
 
 from sortal.errors import InputError
 from sortal.exchange.camtrap import CAMTRAP_FIELDS
@@ -107,6 +107,33 @@ def test_a_package_has_deployments_media_and_observations(tmp_path: Path) -> Non
     assert float(two["classificationProbability"]) == pytest.approx(run.assignments.confidence[1], abs=1e-6)
     assert content(tmp_path / "out" / tables["media"][0]["filePath"]) == content(run.paths()[0])
     assert "samplingDesign" in notes[0]
+
+
+def test_every_event_has_a_name_of_its_own(tmp_path: Path) -> None:
+    group = ["g", "g", "g", "near-duplicates 7", "near-duplicates 7", "", ""]
+    times = [f"2024-05-01T10:00:0{second}" for second in (0, 1, 2, 3, 4, 5, 5)]
+    export(a_trap(tmp_path, site=[*"AABAAAA"], group=group, timestamp=times), "camtrap-dp", tmp_path / "out")
+    found = package(tmp_path / "out")["observations"]
+    burst, single = "A 2024-05-01T10:00:03+00:00", "A 2024-05-01T10:00:05+00:00"
+    assert [row["eventID"] for row in found] == ["g", "g", "g (2)", burst, burst, single, f"{single} (2)"]
+    assert [row["eventEnd"][17:19] for row in found] == ["01", "01", "02", "04", "04", "05", "05"]
+
+
+def test_own_columns_that_no_field_is_for_are_tags(tmp_path: Path) -> None:
+    n = len(UNSURE)
+    own = {"site": ["A"] * n, "observer": ["Ann | Bob", "n/a", *["Cy"] * (n - 2)], "snow\tcm": ["12.5"] * n}
+    export(a_trap(tmp_path, **own), "camtrap-dp", tmp_path / "out")
+    first, second, *_ = (row["observationTags"] for row in package(tmp_path / "out")["observations"])
+    assert first == "status:labelled | category:cat | observer:Ann / Bob | snow cm:12.5"
+    assert second == "status:known | category:cat | snow cm:12.5"
+
+
+def test_confidence_that_is_not_calibrated_is_no_probability(tmp_path: Path) -> None:
+    run = a_trap(tmp_path)
+    notes: list[str] = []
+    export(not_calibrated(run), "camtrap-dp", tmp_path / "out", runtime=Runtime(note=notes.append))
+    assert {row["classificationProbability"] for row in package(tmp_path / "out")["observations"]} == {""}
+    assert "leaves it empty" in notes[-1]
 
 
 def test_names_that_are_no_animals_or_no_paths_are_made_valid(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyarrow import parquet
-from support.exports import HOSTILE, PLAIN, UNDEMANDING, a_run, content, of_pixels, rows_in_zip
+from support.exports import HOSTILE, PLAIN, UNDEMANDING, a_run, content, not_calibrated, of_pixels, rows_in_zip
 
 from sortal.errors import InputError
 from sortal.exchange.export import ExportResult, export
@@ -92,6 +92,24 @@ def test_every_format_says_that_an_image_is_in_the_bin(tmp_path: Path) -> None:
     (row,) = [each for each in rows_in_zip(out["ecotaxa"]) if each["object_sortal_reviewed"] == "binned"]
     said_there = [row[f"object_{name}"] for name in ("annotation_category", "annotation_status", "sortal_category")]
     assert (row["img_file_name"], said_there) == (file, ["", "", "no category"])
+
+
+def test_every_format_says_that_confidence_is_not_calibrated(tmp_path: Path) -> None:
+    good = a_run(tmp_path, PLAIN)
+    marked = {"csv", "parquet", "embeddings", "folders", "imagefolder", "coco", "fiftyone", "labelstudio"}
+    for calibrated, run in ((True, good), (False, not_calibrated(good))):
+        for name in UNDEMANDING:
+            notes: list[str] = []
+            out = export(run, name, tmp_path / f"{calibrated}.{name}", runtime=Runtime(note=notes.append)).out
+            files = [each for each in (out, *out.rglob("*")) if each.is_file() and each.suffix != ".png"]
+            said = b"calibrated" in b"".join(map(content, files))
+            assert said == (not calibrated and name in marked), name
+            assert [bool(note) for note in notes] == [True] * (not calibrated), name
+        rows = rows_in_zip(tmp_path / f"{calibrated}.ecotaxa")
+        assert all(bool(row["object_sortal_confidence"]) == calibrated for row in rows)
+    (row, *_) = csv.DictReader((tmp_path / "False.csv").read_text().splitlines())
+    assert row["calibrated"] == "no"
+    assert read_images(tmp_path / "photos", labels=tmp_path / "False.csv").columns.each == (), "no column of theirs"
 
 
 def test_a_table_gives_no_label_to_the_bin_and_a_category_that_is_filled_in_takes_an_image_out(tmp_path: Path) -> None:

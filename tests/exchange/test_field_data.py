@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from sortal.errors import InputError
-from sortal.exchange.field_data import FieldData, check_known, field_data
+from sortal.exchange.field_data import FieldData, check_known, field_data, lacking
 from sortal.images.columns import NO_COLUMNS, Columns
 
 
@@ -42,3 +42,13 @@ def test_what_is_missing_is_named_with_the_images() -> None:
         "--exif, if their EXIF data has it, or with a table that has the columns: time (or timestamp, datetime, "
         "datetimeoriginal, …), latitude (or decimallatitude, lat, exiflatitude, …)."
     )
+
+
+def test_what_an_export_will_lack_is_known_from_columns_that_say_something_of_where_or_when() -> None:
+    assert lacking(NO_COLUMNS, 2) == ""
+    assert lacking(Columns.infer(["note"], [["a", "b"]]), 2) == "", "no images of camera traps"
+    time, site = ["2024-05-01T10:00:00", ""], ["A", "A"]
+    said = lacking(Columns.infer(["timestamp", "site", "lat"], [time, site, ["52.5", ""]]), 2)
+    assert "would lack: time of 1 image, longitude of 2 images." in said, "a deployment has one position"
+    whole = Columns.infer(["timestamp", "lat", "lon"], [[time[0]] * 2, ["52.5"] * 2, ["13"] * 2])
+    assert lacking(whole, 2) == ""

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,6 +11,7 @@ from sortal.config import MAX_PIXELS
 from sortal.errors import InputError
 from sortal.images import check, near_duplicates
 from sortal.images.check import ClassCount, DuplicateKind, Duplicates, Health
+from sortal.images.columns import Columns
 from sortal.images.image_set import image_set
 from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack
@@ -179,3 +181,13 @@ def test_near_duplicates_among_real_flowers_are_found() -> None:
         ("8/image_03285.webp", "8/image_03351.webp"),
     ]
     assert {count.name: count.images for count in found.classes if count.images} == {"8": 70, "39": 33}
+
+
+def test_groups_and_folders_of_cameras_are_counted(tmp_path: Path) -> None:
+    for at, name in enumerate(("cam01/a.png", "cam01/b.png", "cam02/a.png", "cam02/b.png")):
+        save(tmp_path / name, picture(at))
+    found = examined(tmp_path)
+    assert (found.like_places, found.groups, found.grouped) == (("cam01", "cam02"), 0, 0)
+    columns = Columns.infer(["group"], [["x", "x", "", "y"]])
+    grouped = check.check(replace(read_images(tmp_path), columns=columns), runtime=Runtime(workers=1))
+    assert (grouped.groups, grouped.grouped) == (1, 2)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sortal.errors import InputError
-from sortal.images.class_names import as_name
+from sortal.images.class_names import as_name, like_places, named_like_places
 
 NFC, NFD = normalize("NFC", "café"), normalize("NFD", "café")
 
@@ -70,3 +70,28 @@ def test_a_whole_number_is_the_same_class_as_an_int_a_float_or_text(number: int)
     assert as_name(number) == as_name(str(number)) == name
     if abs(number) < 2**53:
         assert as_name(float(number)) == name
+
+
+def test_most_classes_must_be_named_like_places_to_be_pointed_out() -> None:
+    places = (
+        "cam01",
+        "Site_3",
+        "station 12b",
+        "2023-05-01",
+        "20230501",
+        "2023_05_01 night",
+        "DCIM",
+        "100MEDIA",
+        "101_BTCF",
+    )
+    assert named_like_places(places) == places
+    assert named_like_places(("cam01", "cam02", "fox")) == ("cam01", "cam02")
+    for classes in (
+        (),
+        ("fox", "camel", "site", "trapdoor spider", "101", "2023"),
+        ("cam01", "fox"),
+        ("123", "45678901"),
+    ):
+        assert named_like_places(classes) == ()
+    assert like_places(()) == ""
+    assert "--folders ignore" in like_places(("cam01",))

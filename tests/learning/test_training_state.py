@@ -3,7 +3,7 @@
 import torch
 from support.tiny_run import a_convnet, same, settings, weights
 
-from sortal.learning.training_state import TrainingState
+from sortal.learning.checkpoint import TrainingState
 
 
 def a_state(seed: int = 0) -> TrainingState:

@@ -126,6 +126,26 @@ def test_actions_are_said_in_words() -> None:
         assert describe(action, names) == words
 
 
+def test_a_decision_says_where_removed_images_went() -> None:
+    review = Review(RUN)
+    images = some(RUN, 4, 3)
+    review.take(Reject(images=images, category=4))
+    went = review.category[review.rows_of(images)].tolist()
+    for each in {*went}:
+        assert f"{went.count(each)} to {review.categories[each].name!r}" in review.words[-1]
+    assert review.removed_from(review.rows_of(images)) == [[4]] * 3
+    rest = some(RUN, 3, 2)
+    review.take(Grow(category=3, seen=rest[:1], unseen=(), wrong=rest[1:]))
+    (to,) = review.category[review.rows_of(rest[1:])].tolist()
+    assert review.words[-1].endswith(
+        f"; removed, to the most similar of the others: 1 to {review.categories[to].name!r}"
+    )
+    review.take(Accept(images=images))
+    assert review.words[-1] == "Confirmed 3 images"
+    review.take(Move(images=images, category=4))
+    assert review.removed_from(review.rows_of(images)) == [[]] * 3, "it was put back"
+
+
 class Reviewing(RuleBasedStateMachine):
     """Any decisions in any order: the state is always valid, and undoing all of them gives the run back."""
 

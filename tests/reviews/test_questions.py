@@ -88,6 +88,17 @@ def test_labels_to_check_are_asked_about_until_a_person_decides() -> None:
     assert not asked(guide, review, "label"), "they are one class"
 
 
+def test_images_that_a_person_removed_raise_no_question_where_they_went() -> None:
+    x, of = planted([60, 60, 20])
+    guide, review = guided(planted_run(x, np.where(of == 2, 0, of)))
+    review.take(Reject(images=contents(review.base, np.flatnonzero(of == 2)), category=0))
+    assert {*review.category[of == 2].tolist()} == {1}, "the only other one"
+    assert not asked(guide, review, "split"), "it is mixed because of them"
+    guide, review = guided(planted_run(x, np.where(of == 2, 1, of)))
+    review.take(Reject(images=contents(review.base, np.flatnonzero(of == 0)[:45]), category=0))
+    assert not asked(guide, review, "merge"), "it looks like the one that they come from"
+
+
 def test_a_candidate_is_asked_about_beside_the_most_similar_category_until_little_of_it_is_left() -> None:
     x, of = planted([60, 60, 60])
     run = planted_run(x, np.where(of == 2, 0, of))

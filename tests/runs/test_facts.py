@@ -18,7 +18,8 @@ def test_a_trial_with_hidden_classes_is_told_in_a_sentence() -> None:
     assert k.basis == ""
     told = [replace(k, trial=Trial(*each)).basis for each in ((3, 2), (3, 0), (3, 3), (2, 2), (1, 1), (1, 0))]
     assert told == [
-        f"As a trial, {hidden} hidden from the method while it counted, and it {outcome}."
+        f"As a trial, {hidden} hidden from the method while it counted, and it {outcome}: too few classes to "
+        "tell how far k can be trusted."
         for hidden, outcome in (
             ("3 of your 9 known classes were", "found 2 of them"),
             ("3 of your 9 known classes were", "found none of them"),
@@ -28,3 +29,4 @@ def test_a_trial_with_hidden_classes_is_told_in_a_sentence() -> None:
             ("1 of your 9 known classes was", "did not find it"),
         )
     ]
+    assert replace(k, trial=Trial(5, 2)).basis.endswith("and it found 2 of them.")

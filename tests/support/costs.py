@@ -9,7 +9,7 @@ from sortal.discovery.rates import Measurements
 def measurements(**changes: Any) -> Measurements:
     rates = {"decode": 0.02, "view": 0.25, "crop": 0.25, "step": 2.0}
     sizes = {"stored": 300.0, "base": 10_000, "working": 2000}
-    return Measurements(**{**rates, **sizes, "tiny": False, "unreadable": (), **changes})
+    return Measurements(**{**rates, **sizes, "tiny": False, "unreadable": (), "threads": 2, **changes})
 
 
 def work(**changes: Any) -> Work:

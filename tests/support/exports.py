@@ -72,6 +72,11 @@ def a_run(folder: Path, images: Sequence[Image_], *, names: Sequence[str] = ()) 
     return as_sorted(run)
 
 
+def not_calibrated(run: Run) -> Run:
+    """Return the run as if too few labelled images had been held out."""
+    return replace(run, confidence=replace(run.confidence, held_out=7))
+
+
 def of_pixels(run: Run) -> Run:
     """Return the run as if its images had been given as an array."""
     source = ImageSource(folder=None, images=len(run.assignments), paths={})

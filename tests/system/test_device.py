@@ -16,7 +16,7 @@ from torch import Tensor
 from sortal.config import AUTO
 from sortal.errors import InputError
 from sortal.system import device as device_module
-from sortal.system.device import Compute, choose_compute, is_out_of_memory
+from sortal.system.device import Compute, choose_compute, is_out_of_memory, quick_threads
 
 CPU = torch.device("cpu")
 
@@ -239,38 +239,53 @@ def test_fewer_threads_are_chosen_where_they_are_clearly_quicker(seconds: dict[i
     assert device_module.quickest([1, 2, 4], seconds.__getitem__) == best
 
 
+def test_a_moment_of_load_decides_nothing_about_threads() -> None:
+    times = {1: iter([1.0, 1.0, 1.0, 1.0, 1.0]), 4: iter([9.0, 0.5, 0.5, 0.5, 9.0])}
+    assert device_module.quickest([1, 4], lambda count: next(times[count])) == 4
+    times = {1: iter([1.0, 1.0, 1.0, 1.0, 1.0]), 4: iter([9.0, 0.5, 0.5, 9.0, 9.0])}
+    assert device_module.quickest([1, 4], lambda count: next(times[count])) == 1
+
+
 def test_threads_are_settled_once_for_a_run_and_never_where_a_person_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked, quick, before, kept = list[int](), [1], torch.get_num_threads(), tmp_path / "threads.json"
     monkeypatch.setattr(device_module, "cores", lambda: 4)
-    monkeypatch.setattr(device_module, "_most_threads", lambda: 6)
 
     def seconds(threads: int) -> float:
         asked.append(threads)
         return 1.0 if threads in quick else 2.0
 
+    def settled(*, new: bool, wanted: bool = True, kept: Path | None = kept) -> tuple[int, str | None]:
+        if new:  # as in a process that resumes the run
+            device_module._quickest_now.cache_clear()
+        try:
+            with quick_threads(wanted, kept) as said:
+                return torch.get_num_threads(), said
+        finally:
+            assert torch.get_num_threads() == 6, "as many as the caller had"
+
     monkeypatch.setattr(device_module, "_seconds_with", seconds)
     try:
-        assert device_module.settle_threads(kept) is None, "OMP_NUM_THREADS is set in tests"
+        torch.set_num_threads(6)
+        assert settled(new=True) == (6, None), "OMP_NUM_THREADS is set in tests"
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        assert settled(new=True, wanted=False) == (6, None)
         assert not asked
         assert not kept.exists()
-        monkeypatch.delenv("OMP_NUM_THREADS")
-        device_module._quickest_now.cache_clear()
         said = "Computing with 1 thread instead of 4, as other programs keep the processor busy."
-        assert device_module.settle_threads(kept) == said
-        assert asked == [1, 2, 4] * 3
-        quick[:] = [4]
-        device_module._quickest_now.cache_clear()  # as in the process that resumes the run, when nobody else computes
-        assert device_module.settle_threads(kept) == "Computing with 1 thread instead of 4, as before."
-        assert (torch.get_num_threads(), len(asked)) == (1, 9)
-        assert device_module.settle_threads() is None, "of another run"
-        assert torch.get_num_threads() == 4
-        device_module._quickest_now.cache_clear()
+        assert settled(new=True) == (1, said)
+        assert asked == [1, 2, 4] * 5
+        quick[:] = [4]  # when nobody else computes
+        assert settled(new=True) == (1, "Computing with 1 thread instead of 4, as before.")
+        assert len(asked) == 15
+        assert settled(new=False, kept=None) == (4, None), "of another run"
         monkeypatch.setattr(device_module, "cores", lambda: 2)
         quick[:] = [2]
-        assert device_module.settle_threads(kept) is None, "on another machine"
-        assert torch.get_num_threads() == 2
+        assert settled(new=True) == (2, None), "on another machine"
+        with pytest.raises(KeyError), quick_threads(True, kept):
+            raise KeyError
+        assert torch.get_num_threads() == 6, "after an error, too"
     finally:
         device_module._quickest_now.cache_clear()
         torch.set_num_threads(before)

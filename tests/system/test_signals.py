@@ -29,7 +29,7 @@ from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.step import TrainingStep
 from sortal.learning.train import train
 from sortal.learning.validation import Validation
-from sortal.system.signals import defer_signals
+from sortal.system.signals import defer_signals, handling
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 FEATURES = "Computing features"
@@ -56,6 +56,34 @@ def handlers() -> list[Any]:
 
 def send(number: int = signal.SIGINT) -> None:
     os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(
+    ("before", "always", "answers"), [("SIG_DFL", False, 1), ("SIG_IGN", False, 0), ("SIG_IGN", True, 1)]
+)
+def test_a_handler_answers_where_nothing_else_does_or_always(before: str, always: bool, answers: int) -> None:
+    seen: list[int] = []
+    signal.signal(signal.SIGTERM, getattr(signal, before))
+    try:
+        with handling("SIGTERM", lambda number, _: seen.append(number), always=always):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert seen == [signal.SIGTERM] * answers
+        assert signal.getsignal(signal.SIGTERM) is getattr(signal, before)
+    finally:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def test_no_handler_is_set_for_a_signal_that_a_system_lacks_or_in_another_thread() -> None:
+    def elsewhere() -> None:
+        with handling("SIGTERM", lambda *_: None, always=True):
+            found.extend(handlers())
+
+    with handling("SIGNOSUCH", lambda *_: None, always=True):
+        found = handlers()
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [signal.default_int_handler] * 4
 
 
 def send_from_a_thread(number: int = signal.SIGINT) -> None:

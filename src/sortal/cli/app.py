@@ -8,7 +8,6 @@ import platform
 import shutil
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from sortal.cli.mistakes import explain, whole_numbers
 from sortal.cli.options import processes, settings_of_methods, spell, words
 from sortal.errors import NO_SPACE, NO_TEMPORARY, ElsewhereError, InputError, SortalError, no_space, quoted
 from sortal.system.progress import is_first, say
-from sortal.system.signals import answer_signals
+from sortal.system.signals import answer_signals, handling
 
 EXAMPLES = """\
 Examples:
@@ -98,7 +97,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
     if tokens is None:  # in a process of its own
         _hush_libraries()
     try:
-        with _sigterm_as_ctrl_c(), _answered(command):
+        with handling("SIGTERM", signal.default_int_handler), _answered(command):  # systems end programs with it
             _check_processes(command)
             _describe_methods(command)
             code = app(words.get())
@@ -232,17 +231,3 @@ def _answered(command: tuple[str, ...]) -> Iterator[None]:
 
     with answer_signals(stopping, end):
         yield
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Handle SIGTERM, with which systems end programs, like Ctrl-C."""
-    main_thread = threading.current_thread() is threading.main_thread()  # the only one that may set handlers
-    if not main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -142,6 +142,7 @@ def discover(
             force=force,
             watch_truth=watch_truth,
             features=features,
+            dry_run=dry_run,
         )
         asked = job.retraining is not None and not (yes or dry_run or job.agreed)
         if asked and not (_can_ask() and processes() == 1):

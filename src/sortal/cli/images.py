@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from sortal.cli import printing
 from sortal.cli.options import Device, Flag, Flat, Images, Json, Labelled, TableOption, Workers, source_of
 from sortal.config import AUTO, MAX_PIXELS, Reading
+from sortal.images.class_names import like_places
 from sortal.images.folders import is_picture, unread_pictures
 from sortal.system.text import plain, plural
 
@@ -62,6 +63,7 @@ def check(
     Exit codes: 0 all images can be used; 1 an image has two labels; 2 bad usage
     or input; 3 some files cannot be read.
     """
+    from sortal.exchange.field_data import lacking
     from sortal.images.check import check
     from sortal.images.reading import read_images
 
@@ -69,6 +71,8 @@ def check(
         found = read_images(source_of(images), labels=labels, need_labels=False, **asdict(reading))
         health = check(found, tiny=tiny, max_pixels=max_pixels, runtime=runtime)
     printing.print_json(asdict(health)) if json else print_health(health, tiny)
+    if not json and (text := lacking(found.columns, len(found))):
+        print(f"\n{text}")
     return 1 if health.contradictions else 3 if health.unreadable else 0
 
 
@@ -78,6 +82,10 @@ def print_health(found: "Health", tiny: int) -> None:
     labelled = f"{found.labelled:,} labelled in {plural(len(found.classes) - 1, 'class', 'classes')}"
     print(f"{plural(found.images, 'image')}: {labelled}, {found.images - found.labelled:,} unlabelled.{bad}\n")
     _print_classes(found)
+    if found.like_places:
+        print(f"\n{printing.line(like_places(found.like_places))}")
+    if found.groups:
+        print(f"\n{plural(found.grouped, 'image')} in {plural(found.groups, 'group')}, which stay together in a run.")
     alike = [" = ".join(map(printing.line, names)) for names in found.alike_names]
     printing.print_list("Classes whose names differ only in case and spaces", alike)
     _print_duplicates(TWO_LABELS, found.duplicates, "two labels")
@@ -96,7 +104,15 @@ def print_health(found: "Health", tiny: int) -> None:
     for text in unread:
         print(f"\n{printing.line(text)}")
     _print_files("Ignored, not pictures", [name for name in found.ignored if not is_picture(name)])
-    problems = (found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, found.tiny, found.rotated)
+    problems = (
+        found.like_places,
+        found.alike_names,
+        found.unreadable,
+        found.duplicates,
+        found.near_duplicates,
+        found.tiny,
+        found.rotated,
+    )
     if not any((*problems, found.deep, unread)) and len(found.classes) > MIN_CLASSES:  # with the unlabelled
         print("\nNo problems found.")
 

@@ -1,16 +1,15 @@
 """The command that opens the start page: app."""
 
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from sortal.errors import InputError
+from sortal.system.signals import handling
 
 APP_EXAMPLES = """\
 Examples:
@@ -49,21 +48,9 @@ def start_page(
         held.callback(children.close)
         server = Server(start_application(Home(top), children, shows=browser and has_screen()), port=port)
         server.hold(held.pop_all())
-    with _at_hangup(server.stop), suppress(KeyboardInterrupt), server:  # which is the way to end
+    # Closing the terminal is a way to end, unless that is ignored, as after nohup; so is Ctrl-C.
+    with handling("SIGHUP", lambda *_: server.stop()), suppress(KeyboardInterrupt), server:
         serve(server, browser=browser, say=lambda text: print(text, flush=True), what="start page")
-
-
-@contextmanager
-def _at_hangup(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` when the terminal is closed, unless that is ignored, as after nohup."""
-    if sys.platform == "win32" or signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGHUP, lambda *_: stop())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def has_screen() -> bool:

@@ -287,8 +287,9 @@ def separation(points: Points, centres: Tensor, labelled: Tensor, absent: Tensor
     """
     if centres.shape[1] == 1:
         return [0.0] * len(centres)
-    own, a, b = _two_nearest(points, centres, absent)
-    g, k, _ = centres.shape
+    state, (g, k, _) = LloydState.at(points, centres, absent), centres.shape
+    own, near = state.assigned, (state.upper, state.lower)
+    a, b = ((score + points.norms).clamp_min_(0).sqrt_() for score in near)  # to the nearest centre, and to the second
     cluster = own + k * torch.arange(g, device=own.device)[:, None]
     sizes = points.processes.sum(torch.bincount(cluster.flatten(), minlength=g * k)).view(g, k)
     sizes[:, : len(labelled)] += labelled.to(sizes.dtype)
@@ -296,10 +297,3 @@ def separation(points: Points, centres: Tensor, labelled: Tensor, absent: Tensor
     a = a * (others + 1) / others.clamp(min=1)
     counts = (others > 0) & b.isfinite()  # there is no second of one centre
     return points.averages(torch.where(counts, (b - a) / torch.maximum(a, b).clamp(min=1e-30), 0))
-
-
-def _two_nearest(points: Points, centres: Tensor, absent: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the nearest of the centres (g, k, d) of each row, and the distances to it and to the second, all (g, m)."""
-    state = LloydState.at(points, centres, absent)
-    a, b = ((score + points.norms).clamp_min_(0).sqrt_() for score in (state.upper, state.lower))
-    return state.assigned, a, b

@@ -2,7 +2,7 @@
 
 import warnings
 from math import isfinite
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
@@ -24,15 +24,6 @@ def check_number(name: str, value: object, kind: type, least: int, also: str = "
     if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:  # type: ignore[operator]
         what = "a whole number" if kind is Integral else "a number"
         raise InputError(f"{name} must be {what} of at least {least}{also}, got {value!r}.")
-
-
-def check_restarts(n_init: object, n_candidates: object, max_iter: object, tol: object) -> None:
-    """Check the parameters that `SemiSupervisedKMeans` and `estimate_k` share."""
-    check_number("n_init", n_init, Integral, 1)
-    if n_candidates is not None:
-        check_number("n_candidates", n_candidates, Integral, 1, " or None")
-    check_number("max_iter", max_iter, Integral, 1)
-    check_number("tol", tol, Real, 0)
 
 
 def draw_seed(random_state: int | np.random.RandomState | None, processes: Peers) -> int:

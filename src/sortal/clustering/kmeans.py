@@ -1,7 +1,7 @@
 """Semi-supervised k-means as a scikit-learn estimator (GCD §3.2)."""
 
 import warnings
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor, distributed
 
 from sortal.clustering import fitting
 from sortal.clustering.estimate_k import KEstimate, KMethod, estimate_k, largest_k
-from sortal.clustering.inputs import ArrayOrTensor, check_number, check_restarts, draw_seed, read_inputs, read_rows
+from sortal.clustering.inputs import ArrayOrTensor, check_number, draw_seed, read_inputs, read_rows
 from sortal.clustering.points import BUDGET, slices
 from sortal.system.device import choose_device
 from sortal.system.distributed import Peers
@@ -78,7 +78,11 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         """
         if self.n_clusters != "auto":
             check_number("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
-        check_restarts(self.n_init, self.n_candidates, self.max_iter, self.tol)
+        check_number("n_init", self.n_init, Integral, 1)
+        if self.n_candidates is not None:
+            check_number("n_candidates", self.n_candidates, Integral, 1, " or None")
+        check_number("max_iter", self.max_iter, Integral, 1)
+        check_number("tol", self.tol, Real, 0)
         processes = Peers(group)
         x, labels, classes = read_inputs(X, y, self.device, processes)
         validate_data(self, X, skip_check_array=True)

@@ -90,8 +90,7 @@ class Points:
     def slack(self, lengths: Tensor, rows: slice = slice(None)) -> Tensor:
         """Bound the rounding error of the scores of some rows at centres of these lengths: (g, k) -> (g, r)."""
         longest = lengths.amax(1, keepdim=True)
-        slack: Tensor = self.rounding[rows] * (longest + self.radii[rows]) + self.digits * longest.square()
-        return slack
+        return self.rounding[rows] * (longest + self.radii[rows]) + self.digits * longest.square()
 
     def variance(self) -> float:
         """Compute the mean over features of the unlabelled rows' squared deviation from `mean`."""
@@ -101,8 +100,7 @@ class Points:
         """Compute the means of values (g, m), one per unlabelled row, over all processes; 0 without rows."""
         sums = torch.cat([values.sum(1, dtype=self.wide), self.mean.new_tensor([float(self.count)])])
         sums = self.processes.sum(sums)
-        means: list[float] = (sums[:-1] / sums[-1].clamp_min(1)).tolist()
-        return means
+        return (sums[:-1] / sums[-1].clamp_min(1)).tolist()
 
 
 @contextmanager

@@ -75,8 +75,7 @@ def place(features: NDArray[np.float32], seed: int, *, device: str = "auto") -> 
             graph = graph_of(x)
             with one_thread(chosen.type == "cpu" and len(x) <= ROWS_OF_STEPS):
                 xy = embed(graph, (start + JITTER * noise.to(chosen)).T).T
-        found: NDArray[np.float64] = xy.double().cpu().numpy()
-        return found
+        return xy.double().cpu().numpy()
 
 
 @contextmanager
@@ -122,8 +121,7 @@ def principal(x: Tensor) -> Tensor:
     # The sign of an axis is arbitrary: the largest entry is made positive, so that the same rows give the same map.
     whole = basis.double() @ axes
     sign = whole.gather(0, whole.abs().argmax(0, keepdim=True)).sign()
-    projected: Tensor = reduced @ (axes * sign).to(x)
-    return projected
+    return reduced @ (axes * sign).to(x)
 
 
 def nearest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:

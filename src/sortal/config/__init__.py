@@ -5,7 +5,6 @@ from sortal.config.methods import (
     BUILT_IN,
     METHODS,
     REFERENCES,
-    Clustering,
     Registration,
     reference_to,
     register,
@@ -15,7 +14,6 @@ from sortal.config.methods import (
 from sortal.config.plugins import is_reference, load_method, load_named_backbone, registered_backbone
 from sortal.config.rules import (
     AUTO,
-    BOUNDS,
     OWN_K,
     Auto,
     Rule,
@@ -40,7 +38,6 @@ from sortal.config.settings import (
     VECTORS,
     VIEWS,
     Discovery,
-    EstimateOn,
     ExtraColumns,
     FoldersMean,
     Granularity,
@@ -48,10 +45,8 @@ from sortal.config.settings import (
     Interpolation,
     Losses,
     Overrides,
-    Placeholders,
     Reading,
     Recipe,
-    Unlisted,
 )
 from sortal.config.training import (
     ROBUST,

@@ -71,8 +71,7 @@ class Discovery(SettingsGroup):
         AUTO, "Last blocks of the backbone to train; auto is the method's own, mostly 1, and all of convnet.", least=1
     )
     set: tuple[str, ...] = option(
-        (),
-        "Another setting, such as training.batch_size=64; --help --method NAME lists a method's. May be repeated.",
+        (), "Another setting, such as training.batch_size=64; --help --method NAME lists a method's. May be repeated."
     )
     seed: int = option(0, "Seed of every random choice.", least=0, most=2**31 - 1)
     k_max: int | Auto = option(

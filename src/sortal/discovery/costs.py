@@ -78,7 +78,7 @@ def seconds(order: Sequence[str], work: Work, measured: Measurements) -> dict[st
     """
     n, raw = work.learned, work.learned * measured.view
     again = 0.0 if work.kept else raw  # other features of the same images
-    size = n * work.k * work.width * (1.0 if work.on_gpu else 2 / torch.get_num_threads())
+    size = n * work.k * work.width * (1.0 if work.on_gpu else 2 / measured.threads)
     k, clusters = (size * rate[0 if work.on_gpu else 1] for rate in (K_SECONDS, CLUSTER_SECONDS))
     each = {
         "pixels": n * measured.decode,

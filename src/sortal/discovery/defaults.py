@@ -23,12 +23,20 @@ from sortal.config import (
     changed,
     registration_of,
 )
+from sortal.exchange.field_data import lacking
+from sortal.images.class_names import like_places, named_like_places
+from sortal.images.folders import unread_pictures
+from sortal.images.image_set import ImageSet
 from sortal.system.text import plural
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
-# Without a GPU, views take most of the time, so they are few. Shorter training than this loses what it is for: with 60
-# epochs, 1,000 half-labelled images are sorted 4 points worse than with 200, and 3,000 with 20 epochs 12 points.
-VIEWS_ON_CPU, EPOCHS_ON_CPU, STEPS_ON_CPU = 2, (60, 150), 360_000  # the fewest and the most epochs, and images in all
+# Without a GPU, views are few, and a step sees a quarter of their patches, which takes half of the time and sorts no
+# worse (benchmarks/RESULTS.md). Shorter training loses what it is for: 3,000 half-labelled images are sorted 12 points
+# worse with 20 epochs than with 200.
+VIEWS_ON_CPU, PATCHES_ON_CPU = 2, 0.25
+EPOCHS_ON_CPU, STEPS_ON_CPU = (40, 80), 180_000  # the fewest and the most epochs, and images in all
+# Fewer than 1,000 images take more epochs, as their steps are few: no more of them in all than with 1,000.
+EPOCHS_OF_FEW, STEPS_OF_FEW = 150, 80_000  # the most epochs, and images in all
 FEW_IMAGES = 2000  # below which training takes fewer epochs
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES = (config.TINY_CONTRAST, config.TINY_DISTILLATION, config.TINY_ROUNDS)  # of the small network
@@ -99,9 +107,8 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
     elif settings.backbone == VECTORS:
         usual = replace(usual, **config.VECTOR_SETTINGS)
     elif not on_gpu:
-        fewest, most = EPOCHS_ON_CPU
-        epochs = min(max(STEPS_ON_CPU // max(n_images, 1), fewest), most)
-        usual = replace(usual, epochs=epochs, views=VIEWS_ON_CPU)
+        patches = PATCHES_ON_CPU if of.losses is Rounds else usual.patches
+        usual = replace(usual, epochs=_epochs_on_cpu(n_images), views=VIEWS_ON_CPU, patches=patches)
     elif of.losses is not Rounds:
         usual = replace(usual, epochs=EPOCHS if n_images >= FEW_IMAGES else FEWER_EPOCHS)
     return replace(
@@ -121,6 +128,18 @@ def suited_to_network(recipe: Recipe, settings: Discovery, *, has_trunk: bool) -
     if has_trunk or settings.views != AUTO or not isinstance(recipe.training.views, int):
         return recipe
     return replace(recipe, training=replace(recipe.training, views=AUTO))
+
+
+def early_notes(images: ImageSet, *, by_folders: bool) -> list[str]:
+    """Say what a person may want to change before images are sorted: pictures left out, labels, columns for exports."""
+    odd = named_like_places(images.classes) if by_folders and images.pixels is None else ()
+    found = (*unread_pictures(images.ignored), like_places(odd), lacking(images.columns, len(images)))
+    return [*filter(None, found)]
+
+
+def _epochs_on_cpu(n_images: int) -> int:
+    (fewest, most), n = EPOCHS_ON_CPU, max(n_images, 1)
+    return max(min(STEPS_OF_FEW // n, EPOCHS_OF_FEW), min(max(STEPS_ON_CPU // n, fewest), most))
 
 
 def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: int, on_gpu: bool) -> list[str]:

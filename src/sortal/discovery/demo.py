@@ -92,8 +92,7 @@ def grey_pixels(images: ImageSet, folder: Path) -> NDArray[np.float32]:
     store = pack(images, folder, settings=Settings(shorter_side=DIGIT_SIDE))
     rows = np.arange(len(store))
     x = store.crops(rows, 0 * rows, 0 * rows, DIGIT_SIDE)[..., 0].reshape(len(store), -1).astype(np.float32)
-    unit: NDArray[np.float32] = x / np.linalg.norm(x, axis=1, keepdims=True)
-    return unit
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def _images(folder: Path, labelled: float, seed: int) -> ImageSet:

@@ -26,12 +26,12 @@ from sortal.config import (
     registered,
     registration_of,
 )
-from sortal.discovery.defaults import image_size, recipe_for, resolved, trained_blocks
+from sortal.discovery.defaults import early_notes, image_size, recipe_for, resolved, trained_blocks
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, training_settings, with_added
 from sortal.discovery.given_features import FeatureFile, feature_file, with_added_features, without_network
-from sortal.discovery.run_places import check_output_folder, place_and_folders, run_of_files
+from sortal.discovery.run_places import check_free, check_output_folder, place_and_folders, run_of_files
 from sortal.errors import InputError, Remedy, listing, quoted
-from sortal.images.folders import are_folders, common_folder, unread_pictures
+from sortal.images.folders import are_folders, common_folder
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.images.vector_sets import check_features_differ
@@ -156,12 +156,13 @@ def prepare(
     force: bool,
     watch_truth: bool = False,
     features: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
 ) -> Job:
     """Read the images, and refuse a job that would fail, before any work is done.
 
     Settings that were not `given`, by name, come from the run that is already in the folder, if there is one. So do
     its other folders, and images that were added to it, unless `force` is set. With a file of `features`, `images` is
-    the folder of their pictures, if there are any.
+    the folder of their pictures, if there are any. A `dry_run` may look at a run that another process is making.
     """
     file = feature_file(images, features)
     folders = () if file is not None or images is None else folders_in(images)
@@ -178,12 +179,11 @@ def prepare(
     root = None
     if not folders and not (isinstance(images, ImageSet) and images.pixels is not None):
         root = os.getcwd() if run is None else run.facts.images[0].folder
-    if file is not None:
-        place = Path(out) if out is not None else file.place
-    else:
-        place, folders = place_and_folders(folders, out)
+    named = None if file is None else file.place if out is None else Path(out)
+    place, folders = place_and_folders(folders, out) if named is None else (named, folders)
     table = None if labels is None else os.fspath(labels)
     wanted = Wanted(settings=settings, reading=reading, labels=table, given=frozenset(given))
+    check_free(place, unless=dry_run)
     find = partial(_find, images, file, folders, root, wanted, place, force=force, runtime=runtime)
     early = find() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
     runtime.progress("Starting PyTorch", 0, 0)
@@ -272,7 +272,7 @@ def _find(
         wanted = replace(wanted, settings=without_network(wanted.settings))
     else:
         _check_backbone(wanted.settings)
-    for text in (*notes, *unread_pictures(images.ignored)):
+    for text in (*notes, *early_notes(images, by_folders=bool(folders) and wanted.labels is None)):
         runtime.note(text)
     return _Found(images, folders, wanted, earlier)
 

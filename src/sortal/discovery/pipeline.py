@@ -6,6 +6,7 @@ the settings it uses and the version of the code. Another k repeats only the sta
 
 import os
 import platform
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from functools import partial
 from textwrap import indent
@@ -13,23 +14,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, Discovery, Reading, Rounds, describe, from_keywords, load_method, load_named_backbone
 from sortal.discovery import defaults
-from sortal.discovery.bin import with_bin, without_bin
 from sortal.discovery.config_files import settings_in
 from sortal.discovery.earlier import EarlierRun
 from sortal.discovery.job import Job, Source, check_sortable, prepare
+from sortal.discovery.results import features_of, named_at_source, sources_of, with_images
 from sortal.discovery.reviewing.advice import compare
 from sortal.discovery.run_places import ANOTHER_FOLDER, check_output_folder
 from sortal.discovery.sampling import check_room, learned_part
-from sortal.discovery.stages import Stages, sort, store_pixels
+from sortal.discovery.stages import SortingResult, Stages, sort, store_pixels
 from sortal.discovery.streaming import sort_rest
 from sortal.discovery.symptoms import symptoms
 from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.reading import PerImage
+from sortal.images.review_states import ReviewState
 from sortal.images.store.pixel_store import PixelStore
 from sortal.images.store.vector_rows import unit_rows
 from sortal.images.vector_sets import feature_notes, features_in_memory
@@ -39,9 +42,11 @@ from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.reviews.carrying import EarlierReview, reviewed_run
 from sortal.reviews.journal import audited
 from sortal.reviews.loading import load_run, save_run
+from sortal.runs.building import contents_of, unassigned
 from sortal.runs.run import REPORT, Run
 from sortal.system import cache
-from sortal.system.device import settle_threads, start
+from sortal.system.device import quick_threads, start
+from sortal.system.distributed import alone
 from sortal.system.files import LOCK_FILE, lock_folder
 from sortal.system.progress import Runtime, shown
 from sortal.system.text import plural
@@ -131,13 +136,14 @@ def carry_out(job: Job) -> Run:
     job.runtime.progress("Loading the network", 0, 0)
     backbone = processes.in_turn(partial(backbone_of, job))
     job = replace(job, recipe=defaults.suited_to_network(job.recipe, settings, has_trunk=backbone.has_trunk))
-    with lock_folder(job.place if processes.is_first else None):
+    with lock_folder(job.place if processes.is_first else None), ExitStack() as meanwhile:
         processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:
             job.agree()
         job = replace(job, earlier=_with_review(job))
         stages = Stages(stages_of(job), job.runtime)
-        if not job.on_gpu and processes.size == 1 and (threads := settle_threads(job.cache / THREADS)):
+        measured = not job.on_gpu and processes.size == 1
+        if threads := meanwhile.enter_context(quick_threads(measured, job.cache / THREADS)):
             stages.note(threads)
         job = with_reviewed_k(job, stages)
         whole, (job, chosen) = job, learned_part(job)
@@ -183,11 +189,7 @@ def backbone_of(job: Job) -> Backbone:
         mean = unit_rows(features).mean(axis=0, dtype=np.float64)
         return VectorBackbone(torch.from_numpy(mean), seed=settings.seed)
     return load_backbone(
-        settings.backbone,
-        weights=settings.weights,
-        image_size=job.image_size,
-        trained=job.trained,
-        seed=settings.seed,
+        settings.backbone, weights=settings.weights, image_size=job.image_size, trained=job.trained, seed=settings.seed
     )
 
 
@@ -289,6 +291,11 @@ def _findings(health: Health, *, near: bool) -> list[str]:
         if groups:
             named = listing([f"{group.files[0]} (also {', '.join(group.files[1:])})" for group in groups])
             notes.append(f"{plural(len(groups), 'image appears', 'images appear')} {words}: {named}.")
+    torn = sum(label is not None for each in health.duplicates if each.kind == "two labels" for label in each.labels)
+    lost = sum(each.unreadable for each in health.classes if each.name is not None)
+    if torn or lost:
+        why = [f"{torn:,} of images with two labels"] * bool(torn) + [f"{lost:,} of unreadable images"] * bool(lost)
+        notes.append(f"{plural(torn + lost, 'label is', 'labels are')} not used: {' and '.join(why)}.")
     if health.alike_names:
         notes.append(f"Some class names differ only in case or spaces: {listing(health.alike_names[0])}.")
     copies = sum(len(group.files) - 1 for group in health.duplicates)
@@ -297,3 +304,40 @@ def _findings(health: Health, *, near: bool) -> list[str]:
         if count:
             notes.append(f"{plural(count, f'{words} duplicate')} found; run sortal check for a list.")
     return notes
+
+
+def without_bin(job: Job, pixels: PixelStore, stages: Stages) -> tuple[Job, NDArray[np.bool_]]:
+    """Return the job without the images in the bin, and the mask (n,) of these; pixels are those of all its images."""
+    review = EarlierReview(job.earlier.reviewed, contents_of(pixels.digests))
+    binned = review.states == ReviewState.BINNED
+    if not binned.any():
+        return job, binned
+    images = job.images.select(~binned)
+    to_sort = images.select(~images.validation)
+    if not to_sort.unlabelled.any():
+        raise InputError("Every image is labelled or in the bin, so there is nothing left to sort.")
+    check_sortable(to_sort, job.settings)
+    stages.note(f"In the bin by a review: {plural(int(binned.sum()), 'image')}. Nothing is learned from the bin.")
+    return replace(job, images=images), binned
+
+
+def with_bin(
+    job: Job, binned: NDArray[np.bool_], found: SortingResult, pixels: PixelStore, backbone: Backbone, runtime: Runtime
+) -> SortingResult:
+    """Add the images in the bin, a mask (n,), to a run of the job's other images; all are in the order of the job."""
+    kept = pixels.present & ~job.images.validation
+    binned = binned & kept
+    everything, run, aside = job.images.select(kept), found.run, np.flatnonzero(binned[kept])
+    images, store = job.images.select(binned), pixels.select(binned)
+    x = features_of(job, backbone, store, runtime, alone(runtime.device))
+    blank = named_at_source(job, images, unassigned(images, store.digests))
+    blank = replace(blank, reviewed=np.full(len(images), int(ReviewState.BINNED)))
+    order = np.argsort(np.concatenate([np.flatnonzero(~binned[kept]), aside]))
+    whole = with_images(
+        run,
+        run.assignments.joined(blank).take(order),
+        np.concatenate([run.features, x])[order],
+        facts=replace(run.facts, images=sources_of(job, everything)),
+        quarantine=run.quarantine,
+    )
+    return replace(found, run=whole, store=pixels.select(kept))

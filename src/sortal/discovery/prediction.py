@@ -26,8 +26,7 @@ from sortal.images.exported import as_json
 from sortal.images.folders import common_folder
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import PerImage, read_images
-from sortal.images.store.packing import Settings, pack, select_readable
-from sortal.images.store.pictures import store_pictures
+from sortal.images.store.packing import Settings, pack, select_readable, store_pictures
 from sortal.images.store.vector_rows import digests_of
 from sortal.images.vector_sets import features_in_memory, read_features
 from sortal.learning.backbones.registry import load_backbone
@@ -325,5 +324,4 @@ def _known_places(found: Run, new: Assignments) -> Assignments:
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:
     """Return the mask (n,) of images whose content is not in the run, each content once."""
     first = np.isin(np.arange(len(new)), np.unique(new.contents, return_index=True)[1])
-    fresh: NDArray[np.bool_] = first & (new.folders == len(found.facts.images))
-    return fresh
+    return first & (new.folders == len(found.facts.images))

@@ -20,8 +20,7 @@ from sortal.discovery.job import Job
 from sortal.images import near_duplicates
 from sortal.images.check import check_stored
 from sortal.images.image_set import ImageSet
-from sortal.images.store.packing import Settings, pack, select_readable
-from sortal.images.store.pictures import store_pictures
+from sortal.images.store.packing import Settings, pack, select_readable, store_pictures
 from sortal.images.store.pixel_store import PixelStore
 from sortal.images.store.vector_rows import digests_of
 from sortal.learning import token_cache
@@ -32,7 +31,7 @@ from sortal.learning.optimiser import Optimiser
 from sortal.learning.step import WARM, TrainingStep
 from sortal.learning.training_inputs import patterns_of
 from sortal.learning.views import Crops, RowNumbers, centre_crop_batches, content_keys, random_crops
-from sortal.system.device import choose_compute, settle_threads
+from sortal.system.device import choose_compute, quick_threads
 from sortal.system.progress import Runtime
 from sortal.system.resources import Load
 
@@ -53,6 +52,7 @@ class Measurements:
     working: int  # memory that the network added to it
     tiny: bool  # most images
     unreadable: tuple[str, ...]
+    threads: int  # with which all of that was measured
     others: float | None = None  # cores that other programs used meanwhile
 
 
@@ -70,10 +70,9 @@ def measure(
 
     Views to learn from have one of the `patterns` of patches each.
     """
-    if backbone.device.type == "cpu":
-        settle_threads()
     sample, times, load = choose_sample(images), list[float](), Load()
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    on_cpu = backbone.device.type == "cpu"
+    with quick_threads(on_cpu), TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         runtime.progress("Measuring how fast images are read", 0, 3)
         quiet = Runtime(workers=runtime.workers, progress=lambda *_: times.append(perf_counter()))
         settings = Settings.of(backbone.spec, max_pixels)
@@ -103,6 +102,7 @@ def measure(
             working=_peak_memory() - base,
             tiny=2 * tiny > len(sample),
             unreadable=tuple(bad.file for bad in packed.quarantine),
+            threads=torch.get_num_threads(),
             others=load.others(),
         )
 

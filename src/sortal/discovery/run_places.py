@@ -12,12 +12,20 @@ from sortal.reviews.loading import load_run
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import Run
 from sortal.runs.storage import peek, why_damaged
-from sortal.system.files import LOCK_FILE
-from sortal.system.open_folder import CACHE, NEXT
+from sortal.system.files import LOCK_FILE, in_use, is_locked
+from sortal.system.open_folder import CACHE, NEXT, open_folder
 from sortal.system.temporary import is_temporary
 from sortal.system.text import plural
 
 ANOTHER_FOLDER = Remedy("choose another folder", out=...)
+
+
+def check_free(place: Path, *, unless: bool = False) -> None:
+    """Refuse a folder that another process is using, before any work is done, `unless` it is only looked at."""
+    if place.is_dir() and not unless:
+        with open_folder(place) as here:
+            if is_locked(here, ""):
+                raise in_use(place)
 
 
 def run_of_files(folder: str) -> Run | None:

@@ -28,8 +28,7 @@ from sortal.errors import SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
 from sortal.images.review_states import SETTLED, ReviewState
-from sortal.images.store.packing import Settings, pack, select_readable
-from sortal.images.store.pictures import store_pictures
+from sortal.images.store.packing import Settings, pack, select_readable, store_pictures
 from sortal.images.store.pixel_store import PixelStore
 from sortal.images.store.vector_rows import digests_of
 from sortal.learning.backbones.backbone import Backbone

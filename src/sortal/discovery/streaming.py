@@ -18,20 +18,18 @@ from sortal.discovery.job import Job
 from sortal.discovery.results import features_of, named_at_source, sources_of, with_images
 from sortal.discovery.stages import SortingResult, Stages
 from sortal.errors import Reason, listing
-from sortal.images import decoding
 from sortal.images.check import contradictory
 from sortal.images.decoding import DIGEST_SIZE, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
 from sortal.images.review_states import ReviewState
 from sortal.images.store.crops import CropReader
-from sortal.images.store.index import Index, Stamp, stamp_of
-from sortal.images.store.packing import Settings, pack
-from sortal.images.store.pictures import store_pictures
+from sortal.images.store.index import Index
+from sortal.images.store.packing import Settings, look_up, pack, store_pictures
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.images.store.vector_rows import digests_of
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache
+from sortal.learning.features import FeatureCache, normalised
 from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, contents_of, unassigned
@@ -43,7 +41,7 @@ from sortal.system.mapped_arrays import scratch
 from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
-from sortal.system.workers import JsonObject, WorkItem
+from sortal.system.workers import JsonObject
 from sortal.web.report import report, summary
 
 COMMIT_EVERY = 10.0  # seconds between files of features; a kill loses at most what was read since
@@ -162,9 +160,7 @@ def read_once(
     failures = [stream.failures.get(row) or stream.failed.get(each) for row, each in enumerate(contents)]
     readable = np.array([failure is None for failure in failures], dtype=bool)
     digests = np.array(contents, dtype=f"S{DIGEST_SIZE}")[readable]
-    x = features.load(digests, scratch((len(digests), backbone.spec.width), cache))
-    for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)):
-        part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
+    x = normalised(features.load(digests, scratch((len(digests), backbone.spec.width), cache)))
     bad = [Quarantined(file, *why) for file, why in zip(images.files, failures, strict=True) if why is not None]
     return StreamedRows(readable=readable, contents=digests, x=x, quarantine=tuple(bad))
 
@@ -197,7 +193,7 @@ class _Stream:
 
     def run(self, images: ImageSet, settings: Settings, runtime: Runtime) -> list[str]:
         """Read the images that are not in the cache, and return the content of each; "" if it could not be read."""
-        contents, items, stamps = self._look_up(images)
+        contents, items, stamps = look_up(images, self.index, self._knows)
         runtime.progress(READING, len(images) - len(items), len(images))
         if not items:
             return contents
@@ -224,23 +220,6 @@ class _Stream:
                 runtime.progress(READING, done, len(images))
         self._commit()
         return contents
-
-    def _look_up(self, images: ImageSet) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
-        """Return the known contents, the images that must be read, and the stamps of their files."""
-        contents, items, stamps = [""] * len(images), list[WorkItem](), dict[int, Stamp]()
-        for row in range(len(images)):
-            source = images.source(row)
-            if isinstance(source, str):
-                stamp = stamp_of(source) or []
-                content = self.index.last_content(source, stamp) or ""
-                stamps[row] = stamp
-            else:
-                content = decoding.digest(source)
-            if self._knows(content):
-                contents[row] = content
-            else:
-                items.append(WorkItem(row, source))
-        return contents, items, stamps
 
     def _knows(self, content: str) -> bool:
         return content in self._have or content in self.failed

@@ -16,7 +16,7 @@ SUMMED_AT_ONCE = 2**14  # images
 
 
 def symptoms(run: Run, compared: Comparison) -> list[str]:
-    """Describe what is wrong with a run, the worst first; and what its confidence rests on, if that is not much."""
+    """Describe what is wrong with a run, the worst first; what its confidence rests on precedes single categories."""
     found = []
     alike = mean_cosine(run.features)
     collapsed = alike >= COLLAPSED
@@ -42,6 +42,8 @@ def symptoms(run: Run, compared: Comparison) -> list[str]:
             "No new category was found. If you expect some, ask for finer categories, give the number of classes, or "
             "label other images."
         )
+    if not run.confidence.calibrated:
+        found.append(_basis(run.confidence.held_out))
     if empty := [each.name for each in run.categories if not each.size]:
         has = "category has" if len(empty) == 1 else "categories have"
         found.append(f"{len(empty):,} {has} no image at all: {listing(empty)}. k is larger than what was found.")
@@ -57,8 +59,6 @@ def symptoms(run: Run, compared: Comparison) -> list[str]:
         found.append(
             f"{'This category looks' if len(names) == 1 else 'These categories look'} mixed: {listing(names)}."
         )
-    if not run.confidence.calibrated:
-        found.append(_basis(run.confidence.held_out))
     return found
 
 
@@ -96,5 +96,7 @@ def _surer(run: Run) -> str:
 def _basis(held_out: int) -> str:
     why = f"as fewer than {ENOUGH} labelled images could be held out from training"
     if not held_out:
-        return f"Confidence rests on distances alone, {why}. It ranks images, but is not a probability."
-    return f"Confidence rests on {plural(held_out, 'held-out image')} only, so it is rough. Label more images."
+        return (
+            f"Confidence rests on distances alone, {why}. It is not calibrated: it ranks images, but is no probability."
+        )
+    return f"Confidence rests on {plural(held_out, 'held-out image')} only, so it is not calibrated. Label more images."

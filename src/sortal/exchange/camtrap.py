@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from sortal import __version__
 from sortal.errors import InputError
-from sortal.exchange.field_data import FieldData, check_known, field_data
+from sortal.exchange.field_data import FieldData, check_known, field_data, required
 from sortal.exchange.format import LeftOut, Request, write_json
 from sortal.exchange.image_formats import UniqueNames, place_images
+from sortal.images.columns import NEAR_DUPLICATES, as_text, is_missing
 from sortal.images.exported import ExportedRow, utf8
 from sortal.images.review_states import SEEN_WORDS
 from sortal.runs.categories import is_generated
@@ -18,6 +19,7 @@ from sortal.runs.run import OTHER, UNSURE
 from sortal.system.csv_tables import table
 from sortal.system.files import write_atomically
 from sortal.system.gathering import gathered
+from sortal.system.text import numbered
 
 CAMTRAP_FORMAT, MEDIA_FOLDER = "camtrap-dp", "media"
 PROFILE = "https://raw.githubusercontent.com/tdwg/camtrap-dp/1.0/{}.json"
@@ -56,15 +58,8 @@ class Sighting(NamedTuple):
 
 
 def write(request: Request) -> LeftOut:
-    data, _ = field_data(request.run.assignments.columns, len(request.rows))
-    everything = dict[str, list[bool]]()
-    for what in ("time", "latitude", "longitude"):
-        known = [getattr(each, what) is not None for each in data]
-        if what != "time":  # one position is enough for a deployment
-            placed = {each.deployment for each, has in zip(data, known, strict=True) if has and each.deployment}
-            known = [has or each.deployment in placed for each, has in zip(data, known, strict=True)]
-        everything[what] = known
-    check_known(everything, [row.file_name for row in request.rows], CAMTRAP_FORMAT)
+    data, used = field_data(request.run.assignments.columns, len(request.rows))
+    check_known(required(data), [row.file_name for row in request.rows], CAMTRAP_FORMAT)
     names = UniqueNames()
     there, left = place_images(request, lambda row: names.file(row.file_name.replace("..", "__")), MEDIA_FOLDER)
     number = {id(row): at for at, row in enumerate(request.rows)}
@@ -80,7 +75,7 @@ def write(request: Request) -> LeftOut:
     tables = {
         "deployments": [_deployment(name, own, all_data[name]) for name, own in deployments.items()],
         "media": [*map(_medium, sightings)],
-        "observations": _observations(request, sightings),
+        "observations": _observations(request, sightings, used),
     }
     for name, records in tables.items():
         columns = [(field, [each.get(field) for each in records]) for field in CAMTRAP_FIELDS[name].split()]
@@ -122,9 +117,9 @@ def _medium(each: Sighting) -> dict[str, Any]:
     }
 
 
-def _observations(request: Request, sightings: Sequence[Sighting]) -> list[dict[str, Any]]:
-    """Describe each image by its category; images of one group and deployment are one event."""
-    events = gathered(((each.deployment, each.row.group), each.time) for each in sightings if each.row.group)
+def _observations(request: Request, sightings: Sequence[Sighting], used: Sequence[str]) -> list[dict[str, Any]]:
+    """Describe each image by its category."""
+    events = _events(sightings)
     finished = datetime.fromisoformat(request.run.facts.finished or "1970-01-01").astimezone().isoformat("T", "seconds")
     machine = {
         "classificationMethod": "machine",
@@ -133,7 +128,7 @@ def _observations(request: Request, sightings: Sequence[Sighting]) -> list[dict[
     }
     found = []
     for each in sightings:
-        row, times = each.row, events.get((each.deployment, each.row.group), [each.time])
+        row, (event, start, end) = each.row, events[_event_of(each)]
         type_, name = _seen(row)
         decided = bool(row.label) or row.reviewed in SEEN_WORDS
         by = dict.fromkeys(machine, "") | {"classificationMethod": "human"} if decided else machine
@@ -142,17 +137,43 @@ def _observations(request: Request, sightings: Sequence[Sighting]) -> list[dict[
                 "observationID": f"{each.path}#1",
                 "deploymentID": each.deployment,
                 "mediaID": each.path,
-                "eventID": utf8(row.group),
-                "eventStart": min(times).isoformat(),
-                "eventEnd": max(times).isoformat(),
+                "eventID": event,
+                "eventStart": start.isoformat(),
+                "eventEnd": end.isoformat(),
                 "observationLevel": "media",
                 "observationType": type_,
                 "scientificName": name,
                 **by,
-                "classificationProbability": None if decided else row.confidence,
-                "observationTags": f"status:{row.status} | category:{utf8(row.sorted_as).replace('|', '/')}",
+                "classificationProbability": None if decided or row.calibrated == "no" else row.confidence,
+                "observationTags": _tags(row, used),
             }
         )
+    return found
+
+
+def _tags(row: ExportedRow, used: Sequence[str]) -> str:
+    """Return the status and category of an image, and what no field has of its own columns, as names and values."""
+    own = {name: cell for name, cell in row.own.items() if name not in used and not is_missing(as_text(cell))}
+    said = {"status": row.status, "category": row.sorted_as, **own}
+    return " | ".join(
+        " ".join(f"{name}:{utf8(as_text(cell))}".replace("|", "/").split()) for name, cell in said.items()
+    )
+
+
+def _event_of(each: Sighting) -> tuple[str, str, str]:
+    """Return the deployment and group of an image; one without a group is an event of its own."""
+    return each.deployment, each.row.group, "" if each.row.group else each.path
+
+
+def _events(sightings: Sequence[Sighting]) -> dict[tuple[str, str, str], tuple[str, datetime, datetime]]:
+    """Return the name of each event, its start and its end; one whose group has no given name is called by its time."""
+    found, taken = dict[tuple[str, str, str], tuple[str, datetime, datetime]](), set[str]()
+    for event, times in gathered((_event_of(each), each.time) for each in sightings).items():
+        deployment, group, _ = event
+        named = group and not group.startswith(NEAR_DUPLICATES)
+        name = numbered(utf8(group) if named else f"{deployment} {min(times).isoformat()}", taken)
+        taken.add(name)
+        found[event] = name, min(times), max(times)
     return found
 
 

@@ -8,7 +8,6 @@ from PIL import Image
 from sortal import __version__
 from sortal.exchange.format import LeftOut, Request, visit, write_json
 from sortal.exchange.naming import folder_names
-from sortal.images.columns import GROUP_COLUMN
 from sortal.images.decoding import IMAGE_FORMATS, ORIENTATION, SWAPPED, pillows_limit
 from sortal.images.exported import ExportedRow, utf8
 from sortal.images.originals import ChangedError
@@ -21,7 +20,7 @@ def write(request: Request) -> LeftOut:
     several = "image_folder" in request.places  # below which a relative name is unambiguous
     sources = request.run.facts.images
     folders = dict(zip(folder_names(sources), (each.folder or "" for each in sources), strict=True))
-    images, annotations, grouped = [], [], [name for name in request.places if name == GROUP_COLUMN]
+    images, annotations = [], []
     # Ids start at 1 because the official evaluation treats an annotation id of 0 as no match.
     for number, (row, (width, height)) in enumerate(sized, start=1):
         relative = _relative(row, folders[row.image_folder])
@@ -42,7 +41,7 @@ def write(request: Request) -> LeftOut:
                 "score": row.confidence,
                 "status": row.status,
                 "reviewed": row.reviewed,
-                **({"attributes": attributes} if (attributes := row.values(grouped)) else {}),
+                **({"attributes": attributes} if (attributes := row.values(request.attributes)) else {}),
             }
         )
     kinds = [{"id": each.id, "name": utf8(each.name), "supercategory": each.kind} for each in request.run.categories]

@@ -90,7 +90,11 @@ def _columns(request: Request, rows: Sequence[tuple[ExportedRow, int, str]]) -> 
         Exported("object_annotation_status", TEXT_TYPE, states),
         Exported("object_sortal_category", TEXT_TYPE, [row.sorted_as for row in images]),
         Exported("object_sortal_status", TEXT_TYPE, [row.status for row in images]),
-        Exported("object_sortal_confidence", NUMBER_TYPE, [row.confidence for row in images]),
+        Exported(
+            "object_sortal_confidence",
+            NUMBER_TYPE,
+            [None if row.calibrated == "no" else row.confidence for row in images],
+        ),
         Exported("object_sortal_reviewed", TEXT_TYPE, [row.reviewed for row in images]),
         Exported("object_sortal_source", TEXT_TYPE, [row.file_name for row in images]),
         Exported("object_sortal_content", TEXT_TYPE, [row.content for row in images]),
@@ -108,7 +112,8 @@ def _own(
     """Return the columns of the user's table, and the places of images, as fields of objects with none of the names."""
     own = {name: [row.own[name] for row in images] for name in (images[0].own if images else ()) if name not in used}
     found, taken, texts, left = list[Exported](), {*names}, 0, list[str]()
-    for name, cells in [*((place, [getattr(row, place) for row in images]) for place in request.places), *own.items()]:
+    places = [name for name in request.places if name != "calibrated"]
+    for name, cells in [*((place, [getattr(row, place) for row in images]) for place in places), *own.items()]:
         numbers = any(isinstance(cell, Decimal) for cell in cells)
         if not numbers and (texts := texts + 1) > MOST_OWN_TEXTS:
             left.append(name)

@@ -27,6 +27,13 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
     "camtrap-dp": ExportFormat(write=camtrap.write, needs_files=True, holds_images=True),
     "ecotaxa": ExportFormat(write=ecotaxa.write, extension=".zip", needs_files=True),
 }
+# Formats whose readers take a confidence for a probability, and what is said of a run without one.
+WITHOUT_PROBABILITY = ("camtrap-dp", "ecotaxa")
+NO_PROBABILITY = (
+    "Confidence is not calibrated in this run, as too few labelled images could be held out: it ranks images, but is "
+    "no probability."
+)
+PROBABILITY_LEFT_OUT = f"{NO_PROBABILITY} So the export leaves it empty."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,5 +86,7 @@ def export(
             runtime=runtime,
         )
         left = chosen.write(request)
+    if not run.confidence.calibrated:
+        runtime.note(PROBABILITY_LEFT_OUT if format in WITHOUT_PROBABILITY else NO_PROBABILITY)
     images = len(rows) - len(left.missing) - len(left.changed)
     return ExportResult(format=format, out=Path(out), images=images, missing=left.missing, changed=left.changed)

@@ -51,6 +51,30 @@ def field_data(columns: Columns, n: int) -> tuple[list[FieldData], tuple[str, ..
     return [FieldData(*row) for row in rows], tuple(each.name for each in found.values() if each is not None)
 
 
+def required(data: Sequence[FieldData]) -> dict[str, list[bool]]:
+    """Return what Camtrap DP needs to know of every image, by column, and of which images it is known."""
+    everything = dict[str, list[bool]]()
+    for what in ("time", "latitude", "longitude"):
+        known = [getattr(each, what) is not None for each in data]
+        if what != "time":  # one position is enough for a deployment
+            placed = {each.deployment for each, has in zip(data, known, strict=True) if has and each.deployment}
+            known = [has or each.deployment in placed for each, has in zip(data, known, strict=True)]
+        everything[what] = known
+    return everything
+
+
+def lacking(columns: Columns, n: int) -> str:
+    """Say what an export of camera traps will lack, if columns say something of where or when n images were taken."""
+    data, used = field_data(columns, n)
+    lacks = {what: known.count(False) for what, known in required(data).items() if not all(known)}
+    if not used or not lacks:
+        return ""
+    each = ", ".join(f"{what} of {plural(count, 'image')}" for what, count in lacks.items())
+    names = ", ".join(dict.fromkeys(USUAL_NAMES[what][0] for what in lacks))
+    ways = f"EXIF data may have it (--exif), or add columns to the table: {names}."
+    return f"An export as camtrap-dp would lack: {each}. {ways}"
+
+
 def check_known(known: Mapping[str, Sequence[bool]], files: Sequence[str], format: str) -> None:
     """Raise InputError unless everything is known of every image; name all that is missing."""
     lacking = {what: [file for file, has in zip(files, own, strict=True) if not has] for what, own in known.items()}

@@ -39,8 +39,14 @@ class Request:
     @property
     def places(self) -> tuple[str, ...]:
         """The columns that say where an image belongs: in which of several folders and groups, its path if wanted."""
-        several, grouped = len(self.run.facts.images) > 1, any(row.group for row in self.rows)
-        return (*["image_folder"] * several, *["path"] * self.absolute_paths, *[GROUP_COLUMN] * grouped)
+        several = len(self.run.facts.images) > 1
+        return (*["image_folder"] * several, *["path"] * self.absolute_paths, *self.attributes)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The columns that not every run has, and every format: its groups, and that confidence is not calibrated."""
+        grouped = any(row.group for row in self.rows)
+        return (*[GROUP_COLUMN] * grouped, *["calibrated"] * (not self.run.confidence.calibrated))
 
 
 class LeftOut(NamedTuple):
@@ -78,7 +84,9 @@ def rows_of(run: Run, *, absolute_paths: bool = False) -> tuple[ExportedRow, ...
     columns = *where, called, ids, a.status.tolist(), confidence, reviewed, labels, truth
     groups, own = group_names(run, absolute_paths), _own_cells(run, absolute_paths)
     sorted_as = [names.get(each, NO_CATEGORY) for each in ids]
-    return tuple(ExportedRow(*row) for row in zip(*columns, sorted_as, a.contents, groups, own, strict=True))
+    calibrated = ["" if run.confidence.calibrated else "no"] * len(ids)
+    last = sorted_as, a.contents, groups, calibrated, own
+    return tuple(ExportedRow(*row) for row in zip(*columns, *last, strict=True))
 
 
 def _own_cells(run: Run, absolute_paths: bool) -> list[dict[str, str | Decimal | None]]:

@@ -12,7 +12,6 @@ from xml.sax.saxutils import escape
 from sortal import __version__
 from sortal.errors import InputError, Remedy
 from sortal.exchange.format import LeftOut, Request, is_there, visit, write_json
-from sortal.images.columns import GROUP_COLUMN
 from sortal.images.exported import LABEL_STUDIO_DATA, ExportedRow, utf8
 from sortal.images.review_states import SEEN_WORDS
 from sortal.system.files import write_atomically
@@ -52,7 +51,7 @@ def write(request: Request) -> LeftOut:
         choices="\n".join(f'    <Choice value="{escape(e, QUOTED)}"/>' for e in choices.values())
     )
     readme = _readme(request, root, shown)
-    data = (*LABEL_STUDIO_DATA, *(name for name in request.places if name == GROUP_COLUMN))
+    data = (*LABEL_STUDIO_DATA, *request.attributes)
     tasks = [_task(row, root, choices.get(row.category_id), version, data) for row, _ in found]
     write_json(request.out / "tasks.json", tasks)
     write_atomically(request.out / "config.xml", config.encode())

@@ -18,7 +18,7 @@ from sortal.system.files import write_atomically
 from sortal.system.text import numbered
 
 # Columns of an image that embeddings have beside its own.
-EMBEDDING_COLUMNS = ("label", "category", "status", "confidence", "group")
+EMBEDDING_COLUMNS = ("label", "category", "status", "confidence", "group", "calibrated")
 
 
 def csv(request: Request) -> LeftOut:
@@ -94,7 +94,7 @@ def _unchanged(request: Request) -> tuple[Request, LeftOut]:
 
 def _columns(request: Request) -> list[tuple[str, Column]]:
     has_truth = any(row.truth for row in request.rows)
-    left_out = {"image_folder", "path", "group", "own", *["truth"] * (not has_truth)} - {*request.places}
+    left_out = {"image_folder", "path", "group", "calibrated", "own", *["truth"] * (not has_truth)} - {*request.places}
     own: list[tuple[str, Column]] = [
         (each.name, [row.own[each.name] for row in request.rows])
         for each in request.run.assignments.columns.each

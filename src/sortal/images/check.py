@@ -15,8 +15,10 @@ from sortal.config import MAX_PIXELS
 from sortal.errors import InputError
 from sortal.images import decoding
 from sortal.images import near_duplicates as near
+from sortal.images.class_names import named_like_places
 from sortal.images.decoding import DIGEST_SIZE, FACTS, Quarantined
 from sortal.images.image_set import ImageSet
+from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.system.gathering import gathered
 from sortal.system.progress import Runtime
@@ -61,6 +63,9 @@ class Health:
     rotated: tuple[str, ...]
     deep: tuple[str, ...]  # more than 8 bits per channel
     ignored: tuple[str, ...]  # files whose extension is not that of an image
+    like_places: tuple[str, ...] = ()  # classes named like cameras, stations or days, if most are
+    groups: int = 0  # that were given, of two or more images
+    grouped: int = 0  # images in them
 
     @property
     def contradictions(self) -> int:
@@ -130,6 +135,8 @@ def _health(
     shorter = np.minimum(facts["width"], facts["height"])
     alike = None if thumbnails is None else _groups(images, _near(same, thumbnails, shorter, runtime))
 
+    sizes = Moments.grouped(images.groups).sizes
+
     def count(labels: NDArray[np.int64]) -> list[int]:
         return [int(n) for n in np.roll(np.bincount(labels + 1, minlength=len(images.classes) + 1), -1)]
 
@@ -147,6 +154,9 @@ def _health(
         rotated=tuple(compress(images.files, facts["rotated"])),
         deep=tuple(compress(images.files, facts["bits"] > 8)),
         ignored=images.ignored,
+        like_places=named_like_places(images.classes),
+        groups=int((sizes > 1).sum()),
+        grouped=int(sizes[sizes > 1].sum()),
     )
 
 

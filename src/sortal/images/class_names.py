@@ -1,13 +1,39 @@
 """Names of classes: what a label says, and the order that classes have."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 from numbers import Integral, Real
 from unicodedata import normalize
 
-from sortal.errors import InputError, quoted
+from sortal.errors import InputError, listing, quoted
+from sortal.system.text import plural
 
 EMPTY_CELLS = ("nan", "NaN", "<NA>", "NaT", "--")  # of data frames and masked arrays, if not text
+
+# Names of cameras, stations, days, and folders of memory cards (DCF).
+OF_PLACES = re.compile(
+    r"(cam|camera|trap|site|station|stn|plot|location|loc|deployment|transect)[ ._-]*\d+[a-z]?"
+    r"|\d{4}([ ._-]?)\d{2}\2\d{2}([ ._t-].*)?|dcim|\d{3}[a-z_][a-z0-9_]{4}",
+    re.IGNORECASE,
+)
+
+
+def named_like_places(classes: Collection[str]) -> tuple[str, ...]:
+    """Return the classes whose names look like those of cameras, stations, days or memory cards, if most do."""
+    found = tuple(name for name in classes if OF_PLACES.fullmatch(name))
+    return found if 2 * len(found) > len(classes) else ()
+
+
+def like_places(classes: Collection[str]) -> str:
+    """Say that folders with such names are taken as classes; nothing of none."""
+    if not classes:
+        return ""
+    return (
+        f"{plural(len(classes), 'class is', 'classes are')} named like cameras, stations, days or memory cards: "
+        f"{listing(classes)}. If a folder is not a class, leave folders out of it (--folders ignore), or give a table "
+        "of labels (--labels)."
+    )
 
 
 def as_name(label: object) -> str | None:

@@ -56,8 +56,7 @@ def to_eight_bits(values: NDArray[np.generic], bits: int) -> NDArray[np.uint8]:
     """
     if values.dtype.kind in "iu" and bits <= 16 and values.min() >= 0:
         table = np.rint(np.arange(2**16) * (255 / (2**bits - 1))).clip(0, 255).astype(np.uint8)
-        scaled: NDArray[np.uint8] = table[values]
-        return scaled
+        return table[values]
     x = values.astype(np.float64)
     finite = np.isfinite(x)
     low, high = (x[finite].min(), x[finite].max()) if finite.any() else (0.0, 0.0)

@@ -34,14 +34,14 @@ class Exif(NamedTuple):
 def with_exif(images: ImageSet, *, keep: bool, within: float | None) -> tuple[ImageColumn, ...]:
     """Return columns of what EXIF says, if they are to be kept, and of groups of images taken `within` so many seconds.
 
-    Each of a group was taken at most so long after the one before it, by the same camera and in the same folder. Groups
-    that a table gives stay as they are.
+    What no image says is no column. Each of a group was taken at most so long after the one before it, by the same
+    camera and in the same folder. Groups that a table gives stay as they are.
     """
     if images.pixels is not None:
         raise InputError("EXIF requires image files, got an array of pixels.")
     found = [*map(read_exif, images.paths)]
-    cells = zip(*found, strict=True) if found else ((),) * len(Exif._fields)
-    columns = [ImageColumn.infer(name, each) for name, each in zip(Exif._fields, cells, strict=True) if keep]
+    said = zip(Exif._fields, zip(*found, strict=True), strict=True) if found and keep else ()
+    columns = [ImageColumn.infer(name, cells) for name, cells in said if any(cells)]
     if within is not None:
         columns.append(_grouped(images, found, within))
     return tuple(columns)

@@ -41,6 +41,7 @@ class ExportedRow(NamedTuple):
     sorted_as: str  # the category, or NO_CATEGORY, by which an edited one is recognised when the table is read
     content: str
     group: str = ""  # that the user gave, or of near-duplicates; empty without one
+    calibrated: str = ""  # "no" if confidence only ranks images
     own: Mapping[str, str | Decimal | None] = MappingProxyType({})  # cells of the user's columns, by name
 
     @property

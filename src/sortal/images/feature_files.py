@@ -320,8 +320,7 @@ def _listed(column: Any, before: int) -> VectorMatrix:
     if not (types.is_integer(values.type) or types.is_floating(values.type)):
         raise InputError(f"must have numbers as features, got {values.type} in row {before + 1:,}.")
     check_width(before + 1, int(lengths[0]), int(lengths[0]))
-    found: VectorMatrix = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(lengths), -1)
-    return found
+    return values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(lengths), -1)
 
 
 def _side_by_side(batch: Any, names: Sequence[str], before: int) -> VectorMatrix:

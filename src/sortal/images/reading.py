@@ -87,7 +87,8 @@ def read_images(
 def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> ImageSet:
     """Read one folder, or several, whose images then have names relative to the folder that all of them are in."""
     base = Path(common_folder(folders)) if len(folders) > 1 else folders[0]
-    prefixes = ["" if len(folders) == 1 else f"{_within(each, base)}/" for each in folders]
+    inner = (os.path.relpath(os.path.abspath(each), base).replace(os.sep, "/") for each in folders)
+    prefixes = [""] if len(folders) == 1 else [f"{name}/" for name in inner]
     found = [find(each) for each in folders]
     names, others = (
         [prefix + name for prefix, each in zip(prefixes, found, strict=True) for name in each[part]] for part in (0, 1)
@@ -113,10 +114,6 @@ def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> Imag
             f"{''.join(f' {text}' for text in unread_pictures(images.ignored))}"
         )
     return images
-
-
-def _within(folder: Path, base: Path) -> str:
-    return os.path.relpath(os.path.abspath(folder), base).replace(os.sep, "/")
 
 
 def _labels_of(folders: Sequence[Path], found: Sequence[Sequence[str]], how: Reading) -> ClassNames:

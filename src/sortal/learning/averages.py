@@ -44,8 +44,7 @@ class MovingAverage(nn.Module):
     def forward(self, *inputs: Any) -> Tensor:
         """Compute what the student would with these weights, without gradients."""
         averages = {name: self.get_buffer(_plain(name)) for name in self._names}
-        found: Tensor = functional_call(self._student[0], averages, inputs)
-        return found
+        return functional_call(self._student[0], averages, inputs)
 
     @torch.no_grad()
     def follow(self, momentum: float) -> None:

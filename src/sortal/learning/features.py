@@ -125,7 +125,12 @@ def extract(
         encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=kept is None)
         cache = None if cache_folder is None else FeatureCache(cache_folder / "features", encoder, store.made)
         x = _compute(encoder, store, cache, batch_size, processes, kept, runtime)
-    for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)) if normalise else ():
+    return normalised(x) if normalise else x
+
+
+def normalised(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Give rows (n, d) unit length in place, and return them."""
+    for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)):
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
     return x
 

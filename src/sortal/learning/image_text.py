@@ -53,8 +53,7 @@ class ImageText:
 
     def _encode_images(self, pictures: Sequence[NDArray[np.uint8]]) -> Tensor:
         images = torch.stack([self._transform(Image.fromarray(picture)) for picture in pictures])
-        rows: Tensor = self._model.encode_image(images.to(self._device), normalize=True)
-        return rows
+        return self._model.encode_image(images.to(self._device), normalize=True)
 
     def _encode_words(self, words: Sequence[str]) -> Tensor:
         tokens = self._tokenize([prompt.format(word) for word in words for prompt in PROMPTS])
@@ -119,8 +118,7 @@ def suggest(
 
 
 def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    unit: NDArray[np.float32] = rows / np.linalg.norm(rows, axis=-1, keepdims=True).clip(1e-12)
-    return unit
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True).clip(1e-12)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The log of a training run: JSON lines, plus TensorBoard events if TensorBoard is installed."""
 
 import json
-import math
 import os
 import time
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any
 
 from sortal.runs.run import LOG
 from sortal.system.files import writing
+from sortal.system.json_records import finite
 from sortal.system.open_folder import make_folder
 from sortal.system.regular_files import regular
 
@@ -35,7 +35,7 @@ class Log:
     def write(self, event: str, **values: Any) -> None:
         """Append a record; the numbers of an epoch go to TensorBoard too."""
         if self._file is not None:
-            self._file.write((json.dumps({"event": event, **_finite(values)}) + "\n").encode())
+            self._file.write((json.dumps({"event": event, **finite(values)}) + "\n").encode())
         if self._curves is not None and event == "epoch":
             numbers = {name: value for name, value in values.items() if isinstance(value, float)}
             self._curves.add_points(numbers, values["epoch"])
@@ -105,10 +105,3 @@ class _Curves(_File):
 
         event.wall_time, event.step = time.time(), epoch
         RecordWriter(self).write(event.SerializeToString())
-
-
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None."""
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

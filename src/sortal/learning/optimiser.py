@@ -33,7 +33,8 @@ class Optimiser:
         factors: Mapping[str, float] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
-        self.spared = {name for name, value in self.parameters.items() if not decay_biases and _is_bias(name, value)}
+        biases = {name for name, value in parameters.items() if value.dim() <= 1 or name.rpartition(".")[2] == "bias"}
+        self.spared = set[str]() if decay_biases else biases
         self.factors = {name: _factor(name, factors or {}) for name in self.parameters}
         self.buffers: dict[str, Tensor] = {}  # momentum by parameter name; empty before the first step
         self.momentum = momentum
@@ -140,8 +141,3 @@ def _factor(name: str, factors: Mapping[str, float]) -> float:
     """Return the factor of the longest key that a name starts with; 1 without any."""
     keys = [key for key in factors if name.startswith(key)]
     return factors[max(keys, key=len)] if keys else 1.0
-
-
-def _is_bias(name: str, value: Tensor) -> bool:
-    """Tell whether a parameter is a bias, or one-dimensional like the scale of a norm."""
-    return value.dim() <= 1 or name.rpartition(".")[2] == "bias"

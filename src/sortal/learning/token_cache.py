@@ -191,8 +191,7 @@ class CachedTokens:
 def _tokens_of(flat: Tensor, rows: Tensor, patterns: Tensor) -> Tensor:
     """Gather some tokens, (views, count), of each of these views, rows of (all views, tokens, d)."""
     places = rows[:, None] * flat.shape[1] + patterns
-    found: Tensor = flat.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
-    return found
+    return flat.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
 
 
 InputSource = LiveViews | CachedTokens

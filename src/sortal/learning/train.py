@@ -22,7 +22,7 @@ from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import checkpoint
 from sortal.learning.batches import Draws, draw, drawn
-from sortal.learning.checkpoint import Checkpoint, changed_parts, content_order, run_key
+from sortal.learning.checkpoint import Checkpoint, TrainingState, changed_parts, content_order, copies, run_key
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.health import Failure, Probe
 from sortal.learning.image_table import ImageTable, Numbering, shared_groups
@@ -32,7 +32,6 @@ from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, SharedTokens, TokenPlan, ViewMask
 from sortal.learning.training_inputs import TrainingInputs, check_inputs, windows_of
-from sortal.learning.training_state import TrainingState
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
 from sortal.runs.run import MODEL
@@ -139,7 +138,7 @@ class Trainer:
         if found is not None and done:
             self.state.restore(found)
         elif self.config.epochs:
-            initial = {name: value.detach().clone() for name, value in self.state.weights().items()}
+            initial = copies(self.state.weights())
             try:
                 self._train(found)
             except BaseException:  # put the method back, so that the same call can resume

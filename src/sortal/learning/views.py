@@ -41,8 +41,7 @@ class Crops:
 def content_keys(store: PixelStore) -> Keys:
     """Hash the content of each image, (n,), so that draws do not depend on the order of rows."""
     halves = store.digests.astype("S16").view("<u8").reshape(-1, 2)
-    keys: Keys = splitmix64(halves[:, 0]) ^ halves[:, 1]
-    return keys
+    return splitmix64(halves[:, 0]) ^ halves[:, 1]
 
 
 def check_store(store: PixelStore, spec: Spec) -> None:
@@ -124,8 +123,7 @@ def choose_views(keys: Keys, times: RowNumbers, count: int, *, views: int, seed:
         return choose_pairs(keys, times, views=views, seed=seed, epoch=epoch)
     state = _state(keys, times, seed, epoch)
     order = [splitmix64(splitmix64(state + np.uint64(4)) + np.uint64(view)) for view in range(views)]
-    chosen: RowNumbers = np.argsort(np.stack(order), axis=0, kind="stable")[:count]
-    return chosen
+    return np.argsort(np.stack(order), axis=0, kind="stable")[:count]
 
 
 def uniform_draws(states: Keys, count: int) -> NDArray[np.float32]:
@@ -194,17 +192,11 @@ def vector_views(vectors: Vectors, rows: RowNumbers, states: Keys | None) -> Vec
     stretches = sliding_window_view(_normal_numbers(width), width)
     starts = (draws[:, 2:] * np.float32(DRAWN)).astype(np.int64)
     blurred = x + NOISE * vectors.deviations * stretches[starts[:, 0]]
-    dropped = np.abs(stretches[starts[:, 1]]) < _threshold()
-    view: VectorMatrix = np.where(dropped, vectors.means, blurred).astype(np.float32)
-    return view
+    dropped = np.abs(stretches[starts[:, 1]]) < NormalDist().inv_cdf((1 + DROPPED) / 2)  # true of that share
+    return np.where(dropped, vectors.means, blurred).astype(np.float32)
 
 
 @cache
 def _normal_numbers(width: int) -> NDArray[np.float32]:
     """Draw so many numbers that a stretch of this width may begin at each of the first `DRAWN`; always the same."""
     return np.random.default_rng(0).standard_normal(DRAWN + width, dtype=np.float32)
-
-
-def _threshold() -> float:
-    """Return what a share of `DROPPED` of normal numbers are below, by their size."""
-    return NormalDist().inv_cdf((1 + DROPPED) / 2)

@@ -189,8 +189,7 @@ def _all_accepted(state: State, change: actions.AcceptCategory) -> Outcome:
 
 def _confirmed(state: State, rows: Ints) -> Ints:
     """Return the states of rows that are confirmed: what was moved stays so."""
-    found: Ints = np.where(state.reviewed[rows] == ReviewState.MOVED, ReviewState.MOVED, ReviewState.CONFIRMED)
-    return found
+    return np.where(state.reviewed[rows] == ReviewState.MOVED, ReviewState.MOVED, ReviewState.CONFIRMED)
 
 
 def _rejected(state: State, change: actions.Reject) -> Outcome:

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from sortal.errors import InputError
+from sortal.images.review_states import ReviewState
 from sortal.reviews import actions
 from sortal.reviews.actions import LONGEST_CATEGORY_NAME, Action, Change, Redo, Undo, Withdraw
 from sortal.reviews.effects import check_name, outcome_of
 from sortal.reviews.state import Outcome, ReviewedCategory, State
 from sortal.runs.confidence import Floats, Ints
-from sortal.runs.run import Run
+from sortal.runs.run import Run, sizes_of
 from sortal.system.text import plural, shorten
 
+MOST_WHEREABOUTS = 3  # categories that are named of those that removed images went to
 LONGEST_DISPUTE = 300  # characters of why a decision is disputed, in words
 
 
@@ -87,10 +89,21 @@ class Review(State):
                 words = f"{words}: {lower(self.words[self._withdraw(wish, by)])}"
             case _:
                 former = self.put(outcome_of(self, action))
+                words += self._whereabouts(former.rows[self.category[former.rows] != former.category], action)
                 self.done.append(Step(key=key, change=action, words=words, number=len(self.words), former=former))
                 self.undone.clear()
         self.words.append(words)
         self.makers.append(by)
+
+    def _whereabouts(self, moved: Ints, change: Change) -> str:
+        """Say where images went that do not belong to their category, as a person has said without saying where."""
+        moved = moved[self.reviewed[moved] == ReviewState.REJECTED]
+        if not len(moved) or not isinstance(change, actions.Reject | actions.Grow | actions.Audit):
+            return ""
+        counts = sorted(sizes_of(self.category[moved]).items(), key=lambda item: -item[1])
+        went = [f"{count:,} to {quoted(self.categories[each].name)}" for each, count in counts[:MOST_WHEREABOUTS]]
+        more = [f"{rest:,} elsewhere"] if (rest := sum(count for _, count in counts[MOST_WHEREABOUTS:])) else []
+        return f"; removed, to the most similar of the others: {', '.join([*went, *more])}"
 
     def _turn(self, source: list[Step], target: list[Step], verb: str) -> Step:
         """Undo or redo the last step of the source, which goes to the target."""
@@ -160,14 +173,16 @@ def lower(text: str) -> str:
     return f"{text[:1].lower()}{text[1:]}"
 
 
+def quoted(name: str) -> str:
+    """Return the name of a category as sentences have it."""
+    return repr(shorten(name, LONGEST_CATEGORY_NAME))
+
+
 def describe(action: Action, categories: Mapping[int, ReviewedCategory]) -> str:
     """Say in words what an action does to these categories."""
 
     def name(category: int) -> str:
         return quoted(categories[category].name if category in categories else f"category {category}")
-
-    def quoted(text: str) -> str:
-        return repr(shorten(text, LONGEST_CATEGORY_NAME))
 
     def count(images: tuple[str, ...]) -> str:
         return plural(len(images), "image")

@@ -221,5 +221,4 @@ def _last_steps(review: Review, steps: Sequence[Step]) -> Ints:
     for number, step in enumerate(steps):
         if not isinstance(step.change, Merge | Split | actions.Refit):
             last[step.former.rows] = number
-    found: Ints = np.where(review.reviewed == ReviewState.OPEN, -1, last)  # an audit may have opened some again
-    return found
+    return np.where(review.reviewed == ReviewState.OPEN, -1, last)  # an audit may have opened some again

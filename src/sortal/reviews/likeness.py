@@ -68,5 +68,4 @@ def _neighbours(x: NDArray[np.float32]) -> Ints:
 
 
 def _squared(a: NDArray[np.floating], b: Floats) -> Floats:
-    found: Floats = (a.astype(np.float64) ** 2).sum(axis=1)[:, None] - 2 * a @ b.T + (b**2).sum(axis=1)
-    return found
+    return (a.astype(np.float64) ** 2).sum(axis=1)[:, None] - 2 * a @ b.T + (b**2).sum(axis=1)

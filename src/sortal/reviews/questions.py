@@ -228,7 +228,8 @@ class Guide:
         ids = [*free]
         if len(ids) < 2:
             return []
-        alike, sizes = self._alike(review.category, ids, review.centres(ids)), sizes_of(review.category)
+        sorted_ = _as_sorted(review)
+        alike, sizes = self._alike(sorted_.category, ids, sorted_.centres(ids)), sizes_of(review.category)
         pairs = np.argwhere(np.triu(alike >= least, 1))
         pairs = pairs[np.argsort(-alike[pairs[:, 0], pairs[:, 1]], kind="stable")]
         found, told = list[Question](), _told_apart(review)
@@ -255,12 +256,12 @@ class Guide:
     def _splits(
         self, review: Review, sure: Floats, free: dict[int, Ints], *, least: float = SPLIT_LIKELY
     ) -> list[Question]:
-        found = []
+        found, removed = [], review.reviewed == ReviewState.REJECTED  # which one to split off would be no class
         large = (each for each, rows in free.items() if len(rows) >= 2 * BESIDE)
         doubtful = [each for each in large if not review.categories[each].whole]
         doubtful.sort(key=lambda each: float(sure[free[each]].mean()))
         for each in doubtful[:EXAMINED]:
-            parts = self.parts(review, each, 2)
+            parts = [rows[~removed[rows]] for rows in self.parts(review, each, 2)]
             if len(parts) < 2 or min(map(len, parts)) < BESIDE // 2:
                 continue
             likely = self._is_mixed(review, each, parts)
@@ -314,8 +315,7 @@ class Guide:
     def typical(self, review: Review, category: int, count: int) -> list[int]:
         """Return the images of a category that are nearest to its centre, one of each moment."""
         rows, centre = self.there(review.members(category)), review.centres([category])[0]
-        found: list[int] = self._nearest(rows, centre)[:count].tolist()
-        return found
+        return self._nearest(rows, centre)[:count].tolist()
 
     def _nearest(self, rows: Ints, centre: Floats | None = None) -> Ints:
         """Return a row of each moment, nearest to a centre first, by default to the mean of the rows."""
@@ -350,6 +350,16 @@ class Guide:
 def _looked_at(category: ReviewedCategory, left: int) -> bool:
     """Tell whether a person has seen what is open in a category: it was left open when the category was last grown."""
     return category.grown is not None and left < category.grown + PAGE_IMAGES
+
+
+def _as_sorted(review: Review) -> Review:
+    """Return the review without images that a person removed from a category: they are where nobody has put them.
+
+    Such an image is near the category that it was removed from, so the two would look like one class.
+    """
+    found = review.copy()
+    found.category[review.reviewed == ReviewState.REJECTED] = NOWHERE
+    return found
 
 
 def _told_apart(review: Review) -> set[frozenset[int]]:

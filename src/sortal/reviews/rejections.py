@@ -23,8 +23,7 @@ def nearest_allowed(
     barred = [[(content, each) in rejected for each in ids] for content in contents]
     squared[np.array(barred, dtype=bool).reshape(squared.shape)] = np.inf
     nearest = np.array(ids, dtype=np.int64)[squared.argmin(axis=1)]
-    found: Ints = np.where(np.isfinite(squared).any(axis=1), nearest, -1)
-    return found
+    return np.where(np.isfinite(squared).any(axis=1), nearest, -1)
 
 
 def keep_away(

@@ -54,5 +54,4 @@ def alike(x: Features, row: int) -> Ints:
     blocks = np.split(x, range(COMPARED_AT_ONCE, len(x), COMPARED_AT_ONCE))
     squared = np.concatenate([((each - x[row]) ** 2).sum(axis=1) for each in blocks])
     nearest: Ints = np.argsort(squared, kind="stable")
-    others: Ints = nearest[nearest != row]
-    return others
+    return nearest[nearest != row]

@@ -158,6 +158,7 @@ class Session:
             "free_name": review.free_name(),
             "unseen": self._precision(),
             "unsure_below": self.run.confidence.unsure_below,
+            "calibrated": self.run.confidence.calibrated,
             "lost": self._lost(),
         }
 
@@ -305,7 +306,8 @@ class Session:
         labels = {"doubt": a.doubt[rows].round(3).tolist(), "suggested": a.suggested_id[rows].tolist()}
         with self._lock:
             files = [self._file(row) for row in rows.tolist()]
-            return {"version": self.version, **self._rows(rows), **labels, **filtering.told(a, rows), "file": files}
+            said = {**labels, **filtering.told(a, rows), "file": files, "removed": self._review.removed_from(rows)}
+            return {"version": self.version, **self._rows(rows), **said}
 
     def near(self, row: int) -> dict[str, Any]:
         """Return the categories and the images that are most similar to an image, the most similar first."""

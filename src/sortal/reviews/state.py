@@ -124,6 +124,10 @@ class State:
         """Return the content of each row."""
         return [self.base.assignments.contents[row] for row in rows]
 
+    def removed_from(self, rows: Ints) -> list[list[int]]:
+        """Return the categories that a person has removed each row from."""
+        return [[each for each in self.categories if (own, each) in self.rejected] for own in self.contents_of(rows)]
+
     def kept_apart(self, ids: Collection[int]) -> bool:
         """Tell whether people have said of any two of these categories that they are different."""
         return any(self.categories[each].apart.intersection(ids) for each in ids if each in self.categories)
@@ -140,8 +144,7 @@ class State:
     def settled(self) -> NDArray[np.bool_]:
         """The mask (n,) of images that are labelled or that a person has decided on."""
         decided = np.isin(self.reviewed, (*SETTLED, ReviewState.BINNED))
-        found: NDArray[np.bool_] = decided | (self.base.assignments.status == LABELLED)
-        return found
+        return decided | (self.base.assignments.status == LABELLED)
 
     @property
     def binned(self) -> NDArray[np.bool_]:

@@ -137,8 +137,7 @@ def _of_moments(values: Floats, moment: Ints) -> Floats:
     _, rows = np.unique(moment, return_inverse=True)
     highest = np.zeros(len(values))
     np.maximum.at(highest, rows, values)
-    found: Floats = highest[rows]
-    return found
+    return highest[rows]
 
 
 def hash_images(assignments: Assignments) -> str:

@@ -89,8 +89,7 @@ def cohesion(row: Ints, distance: Floats, centres: Features) -> Floats:
     within = np.bincount(row, squared, minlength=k) / np.maximum(counts, 1)
     share = counts / max(1, len(row))
     overall = share @ (within + ((middle - share @ middle) ** 2).sum(axis=1))
-    found: Floats = np.clip(1 - within / max(overall, 1e-12), 0.0, 1.0)
-    return found
+    return np.clip(1 - within / max(overall, 1e-12), 0.0, 1.0)
 
 
 def typicality(a: Assignments) -> Ints:
@@ -159,15 +158,13 @@ def positions(values: Ints, ids: Sequence[int]) -> Ints:
         return np.full(len(values), -1)
     order = np.argsort(own)
     at = order[np.minimum(np.searchsorted(own[order], values), len(own) - 1)]
-    found: Ints = np.where(own[at] == values, at, -1)
-    return found
+    return np.where(own[at] == values, at, -1)
 
 
 def ids_of(categories: Sequence[Category], rows: Ints) -> Ints:
     """Return the id (n,) of the category of each row; −1 stays −1."""
     own = np.array([*(category.id for category in categories), -1], dtype=np.int64)
-    found: Ints = own[rows]
-    return found
+    return own[rows]
 
 
 def known_mask(categories: Sequence[Category]) -> NDArray[np.bool_]:

@@ -99,17 +99,13 @@ class Confidence:
             found = _lowered(found, self.exponent[placement.row])
         if self.stability is not None:
             found = found * self.stability[placement.row]
-        sure: Floats = found * np.exp((FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
-        return sure
+        return found * np.exp((FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
 
     def belonging(self, strangeness: Floats) -> Floats:
         """Return the chance (n,) that a later image belongs to any category, given its strangeness."""
         from scipy.special import expit
 
-        found: Floats = (
-            np.ones(len(strangeness)) if self.usual_apart is None else expit(BELONGS - BELONGS_LESS * strangeness)
-        )
-        return found
+        return np.ones(len(strangeness)) if self.usual_apart is None else expit(BELONGS - BELONGS_LESS * strangeness)
 
     def strangeness(self, row: Ints, distance: Floats, apart: Floats) -> Floats:
         """Return by how many deviations (n,) images are farther apart than is usual in their category.
@@ -118,13 +114,11 @@ class Confidence:
         """
         if self.usual_apart is None or self.deviation_apart is None:
             return self.beyond(row, distance)
-        found: Floats = (apart - self.usual_apart[row]) / self.deviation_apart[row]
-        return found
+        return (apart - self.usual_apart[row]) / self.deviation_apart[row]
 
     def beyond(self, row: Ints, distance: Floats) -> Floats:
         """Return by how many standard deviations (n,) the distances to the centres exceed the usual ones."""
-        found: Floats = (distance - self.usual[row]) / self.deviation[row]
-        return found
+        return (distance - self.usual[row]) / self.deviation[row]
 
 
 def calibrate(
@@ -214,8 +208,7 @@ def costs_of(x: Features, centres: Features, head: Matrix | None) -> Floats:
         return _squared(x, centres)
     rows = head.astype(np.float64)
     scores = x.astype(np.float64) @ rows[:, :-1].T + rows[:, -1]
-    costs: Floats = scores.max(axis=1, keepdims=True) - scores
-    return costs
+    return scores.max(axis=1, keepdims=True) - scores
 
 
 def _squared(x: Features, centres: Features) -> Floats:
@@ -252,15 +245,13 @@ def stable_shares(agreement: Floats, weight: Floats, row: Ints, k: int) -> Float
     kept = weight * np.nan_to_num(agreement)
     overall = kept.sum() / weight.sum() if weight.any() else 1.0
     counts, sums = (np.bincount(row, weights, minlength=k) for weights in (weight, kept))
-    stable: Floats = (sums + PRIOR * overall) / (counts + PRIOR)
-    return stable
+    return (sums + PRIOR * overall) / (counts + PRIOR)
 
 
 def _means(values: Floats, row: Ints, k: int) -> Floats:
     """Return the mean (k,) of the values in each category, 1 without any."""
     counts, sums = np.bincount(row, minlength=k), np.bincount(row, values, minlength=k)
-    found: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), 1.0)
-    return found
+    return np.where(counts > 0, sums / np.maximum(counts, 1), 1.0)
 
 
 def _exponent(probability: Floats, row: Ints, limit: Floats) -> Floats:
@@ -277,8 +268,7 @@ def _exponent(probability: Floats, row: Ints, limit: Floats) -> Floats:
 
 def _lowered(probability: Floats, power: Floats) -> Floats:
     """Raise probabilities (n,) to their powers (n,), capped at SURE first, because 1 would stay 1."""
-    found: Floats = np.where(power > 1, np.minimum(probability, SURE) ** power, probability)
-    return found
+    return np.where(power > 1, np.minimum(probability, SURE) ** power, probability)
 
 
 def spread(values: Floats, row: Ints, k: int) -> tuple[Floats, Floats]:

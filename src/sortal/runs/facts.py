@@ -117,6 +117,9 @@ class TriedK:
     each: tuple[float, ...]  # of every restart, or of the first ones where they are clearly worse than the best
 
 
+ENOUGH_HIDDEN = 5  # classes, below which a trial says little
+
+
 class Trial(NamedTuple):
     """How many known classes were hidden from the method while it counted, and how many of them it found."""
 
@@ -157,7 +160,8 @@ class KChoice:
             result = "found both" if hidden == 2 else "found all of them"
         else:
             result = f"found {found or 'none'} of them"
-        return f"{counted}, and it {result}."
+        weight = "" if hidden >= ENOUGH_HIDDEN else ": too few classes to tell how far k can be trusted"
+        return f"{counted}, and it {result}{weight}."
 
 
 class CoveragePoint(NamedTuple):

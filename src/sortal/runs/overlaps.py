@@ -8,8 +8,7 @@ def jaccard(one: NDArray[np.int64], other: NDArray[np.int64], shape: tuple[int, 
     """Return the images in both of two clusters, as a share of those in either, for all pairs of two clusterings."""
     common = np.bincount(one * shape[1] + other, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
     either = common.sum(axis=1, keepdims=True) + common.sum(axis=0) - common
-    shares: NDArray[np.float64] = common / np.maximum(either, 1)
-    return shares
+    return common / np.maximum(either, 1)
 
 
 def match_by_overlap(shares: NDArray[np.float64], allowed: NDArray[np.bool_]) -> dict[int, int]:

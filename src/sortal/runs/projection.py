@@ -54,5 +54,4 @@ def _scaled(xy: Floats) -> Ints:
         return np.zeros((0, 2), dtype=np.int64)
     low, extent = xy.min(axis=0), np.ptp(xy, axis=0)
     fraction = np.where(extent > 0, (xy - low) / np.where(extent > 0, extent, 1.0), 0.5)
-    whole: Ints = np.rint(fraction * SPAN).astype(np.int64)
-    return whole
+    return np.rint(fraction * SPAN).astype(np.int64)

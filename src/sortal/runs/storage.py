@@ -1,6 +1,5 @@
 """The files of a run's folder: the one place where records become tables, JSON and arrays, and are read back."""
 
-import csv
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -288,10 +287,7 @@ def _naming(place: Path, name: str) -> Iterator[None]:
 
 def _read_table(path: Path, *columns: str) -> dict[str, list[str]]:
     """Read a table that must have these columns, but for those that earlier versions did not write."""
-    try:
-        found = tables.read(path)
-    except csv.Error as error:
-        raise ValueError(f"it cannot be read as a table: {error}") from error
+    found = tables.read(path)
     length = len(next(iter(found.values()), []))
     found = {name: [cell] * length for name, cell in LATER_COLUMNS.items() if name in columns} | found
     if missing := [name for name in columns if name not in found]:

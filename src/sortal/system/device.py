@@ -3,15 +3,15 @@
 import atexit
 import functools
 import logging
-import math
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from threading import Thread
 from time import perf_counter
 from typing import Any, get_args
@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 # cached tokens.
 MIN_VIEWS_TO_COMPILE = 250_000  # through the trunk
 MIN_STEPS_TO_COMPILE = 20_000
-THREAD_TRIALS, CLEARLY = 3, 1.3  # of each number of threads, and how much quicker fewer must be
+THREAD_TRIALS, TRIAL_SECONDS = 5, 0.05  # of each number of threads, and how long a trial takes, at least
+CLEARLY = 1.3  # how much quicker fewer threads must be
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 COMPILERS = 4  # processes; by default one per core, each of which keeps its memory
 
@@ -160,16 +161,22 @@ def multiplies_int8() -> bool:
         return False
 
 
-def settle_threads(kept: Path | None = None) -> str | None:
-    """Let PyTorch compute with as many threads as are quickest now; say so if that is not one for each core.
+@contextmanager
+def quick_threads(wanted: bool, kept: Path | None = None) -> Iterator[str | None]:
+    """Let PyTorch compute with as many threads as are quickest now, if wanted; say so if that is not one for each core.
 
     Threads wait for each other after every operation, so with one whose core is busy all of them are slow. Nothing is
-    changed where a person has set OMP_NUM_THREADS. The number is `kept` in a file: a run that is resumed under another
-    load has the same, and so the same result.
+    changed where a person has set OMP_NUM_THREADS, and afterwards the caller has as many threads as before. The number
+    is `kept` in a file: a run that is resumed under another load has the same, and so the same result.
     """
-    if os.environ.get("OMP_NUM_THREADS"):
-        return None
-    most = min(cores(), _most_threads())
+    before = torch.get_num_threads()
+    try:
+        yield None if not wanted or os.environ.get("OMP_NUM_THREADS") else _settle_threads(min(cores(), before), kept)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _settle_threads(most: int, kept: Path | None) -> str | None:
     held = None if kept is None else cache.load(kept)
     before = held[1] if isinstance(held, list) and len(held) == 2 and held[0] == most else None
     best = before if type(before) is int and 1 <= before <= most else _quickest_now(most)
@@ -183,34 +190,28 @@ def settle_threads(kept: Path | None = None) -> str | None:
 
 
 @functools.cache
-def _most_threads() -> int:
-    """Return the threads that PyTorch computes with unless it is told otherwise."""
-    return torch.get_num_threads()
-
-
-@functools.cache
 def _quickest_now(most: int) -> int:
     return quickest(sorted({most, *(2**i for i in range(most.bit_length() - 1))}), _seconds_with)
 
 
 def quickest(counts: list[int], seconds: Callable[[int], float]) -> int:
-    """Return the count that took the least time at best, or the last unless another is clearly quicker."""
-    times = dict.fromkeys(counts, math.inf)
-    for _ in range(THREAD_TRIALS):
-        for count in counts:  # in turn, as the load changes
-            times[count] = min(times[count], seconds(count))
+    """Return the count with the least median time, or the last unless another is clearly quicker."""
+    trials = [[seconds(count) for count in counts] for _ in range(THREAD_TRIALS)]  # in turn, as the load changes
+    times = dict(zip(counts, map(median, zip(*trials, strict=True)), strict=True))
     best = min(counts, key=times.__getitem__)
     return best if times[best] * CLEARLY < times[counts[-1]] else counts[-1]
 
 
 def _seconds_with(threads: int) -> float:
-    """Time some operations as those of a network."""
+    """Time an operation as those of a network."""
     torch.set_num_threads(threads)
     rows, weights = torch.ones((514, 384)), torch.ones((384, 1536))
-    started = perf_counter()
-    for _ in range(4):
+    torch.nn.functional.gelu(rows @ weights)  # starts the threads
+    started, count = perf_counter(), 0
+    while (took := perf_counter() - started) < TRIAL_SECONDS:
         torch.nn.functional.gelu(rows @ weights)
-    return perf_counter() - started
+        count += 1
+    return took / count
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -180,8 +180,7 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
                 lock.release()  # the locked folder has just been moved away
         except Timeout:
             if waiting is None:
-                message = f"Another process is using {str(folder)!r}. Wait until it is done, or choose another folder."
-                raise InputError(message) from None
+                raise in_use(folder) from None
             waiting()
         except OSError as error:
             if error.errno in NO_SPACE:
@@ -199,6 +198,11 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
             yield
     finally:
         lock.release()
+
+
+def in_use(folder: Path) -> InputError:
+    """Return the error about a folder that another process has locked."""
+    return InputError(f"Another process is using {str(folder)!r}. Wait until it is done, or choose another folder.")
 
 
 def is_locked(folder: OpenFolder, name: str) -> bool:

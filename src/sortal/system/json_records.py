@@ -1,5 +1,6 @@
 """Frozen records from JSON: each value must fit the type of its field, and an error names the one that does not."""
 
+import math
 import sys
 import types
 from dataclasses import MISSING, fields, is_dataclass
@@ -20,8 +21,16 @@ def read_record(kind: type[T], value: object, name: str = "") -> T:
 
     Raises a ValueError that names the first value that does not fit.
     """
-    record: T = _read(kind, value, name or kind.__name__)
-    return record
+    return _read(kind, value, name or kind.__name__)
+
+
+def finite(value: Any) -> Any:
+    """Return a value as JSON has it, with null in place of NaN and infinity, which it lacks."""
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _read(kind: Any, value: Any, name: str) -> Any:

@@ -41,6 +41,23 @@ def defer_signals(when: bool = True) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
+def handling(name: str, handler: Callable[[int, FrameType | None], object], *, always: bool = False) -> Iterator[None]:
+    """Let a handler answer a signal where nothing else does, or `always`.
+
+    Does nothing where the system does not have the signal, and in threads other than the main thread.
+    """
+    number, main = getattr(signal, name, None), threading.current_thread() is threading.main_thread()
+    if number is None or not main or not (always or signal.getsignal(number) is signal.SIG_DFL):
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@contextmanager
 def answer_signals(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
     """Call `first` at the first signal, and `second` if the body is still running a moment after another one.
 

@@ -309,5 +309,4 @@ def finish(conversation: Conversation, ask: Callable[[JsonObject], JsonObject]) 
         while True:
             question = conversation.send(ask(question))
     except StopIteration as end:
-        result: JsonObject = end.value
-        return result
+        return end.value

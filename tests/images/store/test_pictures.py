@@ -7,8 +7,7 @@ import numpy as np
 from PIL import Image
 
 from sortal.images.decoding import DIGEST_SIZE
-from sortal.images.store.packing import Settings
-from sortal.images.store.pictures import NEUTRAL_TILE, store_pictures
+from sortal.images.store.packing import NEUTRAL_TILE, Settings, store_pictures
 from sortal.images.store.vector_rows import digests_of
 from sortal.images.vector_sets import features_in_memory
 from sortal.system.progress import Runtime

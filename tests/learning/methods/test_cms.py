@@ -18,9 +18,9 @@ from torch import Tensor
 from sortal import metrics
 from sortal.config import Training
 from sortal.config.rivals import MeanShift
+from sortal.learning.checkpoint import TrainingState
 from sortal.learning.methods import cms
 from sortal.learning.methods.cms import Cms, best_cut, cluster, shifted
-from sortal.learning.training_state import TrainingState
 
 SMALL = MeanShift(neighbours=3)
 LOSSES = ["unsupervised", "supervised"]

@@ -68,7 +68,7 @@ DIGESTS: dict[str, tuple[int, str]] = {
     "rlcd": (1, "f9bdd9c5964b"),
     "debgcd": (1, "b5d20d93e354"),
     "cms": (1, "920757b76292"),
-    "selex": (1, "dfaa579d0d12"),
+    "selex": (2, "ebf47c11cac8"),
 }
 
 

@@ -1,14 +1,13 @@
 """LaTeX that a small reader of it turns back into the same cells, and numbers that survive in CSV."""
 
 import io
-import re
 from csv import DictReader
 
 import pytest
+from support.latex_tables import read_latex
 from support.sample_run import HOSTILE
 
 from sortal.research.benchmark.typesetting import (
-    LATEX,
     Cell,
     Difference,
     Figure,
@@ -20,9 +19,6 @@ from sortal.research.benchmark.typesetting import (
 )
 from sortal.system.text import plain
 
-COMMANDS = {tex: text for text, tex in LATEX.items()}
-TOKEN = re.compile(r"\$[^$]+\$|\\[a-z]+\{\}|\\.|\{[\[\]*]\}|\{\}|--|[^\\{}$&%#_~^\[\]*<>|]")
-
 
 def figure(mean: float | None, sd: float | None = None) -> Figure:
     return Figure(mean=mean, sd=sd, n=3, runs=3)
@@ -30,36 +26,6 @@ def figure(mean: float | None, sd: float | None = None) -> Figure:
 
 def table(*rows: tuple[Cell, ...], title: str = "Ours & theirs", notes: tuple[str, ...] = ("100 % of it.",)) -> Table:
     return Table(name="ours", title=title, header=("Method", "All", "Ahead"), rows=rows, notes=notes)
-
-
-def read_text(tex: str) -> str:
-    """Read what LaTeX would print; every character must be part of something known."""
-    found, at = "", 0
-    while at < len(tex):
-        token = TOKEN.match(tex, at)
-        assert token is not None, f"{tex[at:]!r} means something else"
-        found += "" if token[0] == "{}" else COMMANDS.get(token[0], token[0])
-        at = token.end()
-    return found
-
-
-def read_latex(tex: str) -> tuple[str, str, list[list[str]], str]:
-    """Return the title, the columns, the rows and the notes of a table."""
-    whole = re.fullmatch(
-        r"% \\usepackage\{booktabs,graphicx\}\n\\begin\{table\}\n  \\centering\n  \\caption\{(.*)\}\n"
-        r"  \\resizebox\{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi\}\{!\}\{"
-        r"\\begin\{tabular\}\{([lr]+)\}\n    \\toprule\n(.*)    \\bottomrule\n  \\end\{tabular\}\}\n"
-        r"  \\par\\smallskip\{\\footnotesize (.*)\\par\}\n\\end\{table\}\n",
-        tex,
-        re.DOTALL,
-    )
-    assert whole is not None
-    title, columns, body, notes = whole.groups()
-    header, _, rows = body.partition("    \\midrule\n")
-    lines = [line.strip().removesuffix(r" \\") for line in (header + rows).splitlines()]
-    cells = [[read_text(cell) for cell in re.split(r"(?<!\\) & ", line)] for line in lines]
-    assert {len(row) for row in cells} == {len(columns)}
-    return read_text(title), columns, cells, read_text(notes)
 
 
 def test_latex_is_read_back_as_the_same_table() -> None:

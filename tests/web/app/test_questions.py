@@ -389,10 +389,10 @@ def test_answers_take_two_rows_on_a_phone_and_the_others_are_a_touch_away(client
     assert cell is not None
     assert bar["height"] <= 2 * button["height"] + 30
     assert cell["y"] + cell["height"] < bar["y"], "a whole image"
-    name = page.get_by_role("button", name="Name it")
-    assert not name.is_visible()
+    more = page.get_by_role("button", name="Propose a split")
+    assert not more.is_visible()
     page.locator(".answers .fold").click()
-    assert name.is_visible()
+    assert more.is_visible()
 
 
 def test_pages_and_samples_show_groups_as_stacks(tmp_path: Path, opened: Open) -> None:
@@ -428,3 +428,23 @@ def test_pages_and_samples_show_groups_as_stacks(tmp_path: Path, opened: Open) -
         assert np.flatnonzero(review.binned).tolist() == [junk]
         tallies = [review.categories[2].tally, *review.categories[2].failed]
         assert sum(each.sampled - each.right for each in tallies) == 1, "it was wrong, too"
+
+
+def test_answers_to_the_first_pages_are_still_there_after_a_reload(client: Client, opened: Open) -> None:
+    client.enter()
+    letter = next(each for each in "yn" if client.get(f"/api/grow/2?answers={each}")["number"] is not None)
+    page = opened(client)
+    _go_to(page, "grow", 2)
+    page.wait_for_selector(".answers")
+    press(page, letter)
+    page.get_by_text("before the last answer").wait_for()
+    asked = page.inner_text(".question .head p")
+    page.reload()
+    page.get_by_text("before the last answer").wait_for()
+    assert page.inner_text(".question .head p") == asked
+    press(page, "Control+z")
+    page.get_by_text("before the last answer").wait_for(state="detached")
+    assert page.get_by_role("button", name="Name it").count() == 1
+    _go_to(page, "grow", 0)
+    page.get_by_role("heading", name="class 0").wait_for()
+    assert page.get_by_role("button", name="Name it").count() == 0, "it has the name of a known class"

@@ -1,5 +1,6 @@
 """The report in a browser: its controls work, and hostile names do nothing."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -149,16 +150,18 @@ def test_cards_are_shown_in_batches_filtered_searched_and_sorted(opened: Open, f
 def test_sureness_is_said_in_words_unless_confidence_is_calibrated(opened: Open, flowers: Path, hostile: Path) -> None:
     page = opened(hostile)
     words = {*page.locator("#cards .thumb .line").all_inner_texts()}
-    assert {word.rstrip("✕").strip() for word in words} == {"labelled", "sure", "unsure"}
+    assert {word.rstrip("✕").strip() for word in words} == {"labelled", "known", "new", "unsure"}
     said = " ".join(page.locator(each).inner_text() for each in ("#look", "#doubt", "#confidence"))
     assert "%" not in said
     assert "unsure" in said
     assert "confidence" not in page.locator("#cards").inner_text()
     page.locator("#doubtful .thumb").first.click()
-    assert "Sorted" not in page.locator("#viewer dl").inner_text(), "the status says it"
+    assert "Confidence" not in page.locator("#viewer dl").inner_text(), "the status says it"
     page.keyboard.press("Escape")
-    page.locator("#cards .thumb", has_text="sure").filter(has_not_text="unsure").first.click()
-    assert page.locator("#viewer dl").inner_text().split("Sorted")[1].split()[0] == "sure"
+    page.locator("#cards .thumb .line", has_text="known").first.click()
+    assert page.locator("#viewer dl").inner_text().split("Confidence")[1].split()[:2] == ["not", "calibrated"]
+    everything = page.locator("main").inner_text().lower()
+    assert not re.search(r"\b(?<!least )(?<!none )sure\b", everything), "no image is called sure"
     page = opened(flowers)
     assert "below 50%" in page.locator("#doubt .intro").inner_text()
     assert page.locator("#doubtful .thumb .line").first.inner_text().strip("✕ \n").endswith("%")

@@ -327,9 +327,10 @@ def test_a_category_says_what_is_left_to_do(call: Call) -> None:
     assert call("review/phrases", "categoryFacts", some) == expected
     assert call("review/phrases", "leftToDo", {**done, "settled": 56}) == "1 left to settle"
     columns = {"confidence": [0.3, 0.5, 0.2], "other": [0, 0, 1]}
-    words = [call("review/phrases", "sureness", columns, index, 0.5) for index in range(3)]
-    assert words == ["unsure", "sure", "fits nowhere"]
-    assert words == [call("shared/text", "sureWord", *each) for each in ((True, False), (False, False), (False, True))]
+    for calibrated, sure in ((True, "sure"), (False, "not calibrated")):
+        run = {"unsure_below": 0.5, "calibrated": calibrated}
+        words = [call("review/phrases", "sureness", columns, index, run) for index in range(3)]
+        assert words == ["unsure", sure, "fits nowhere"]
     said = [call("review/phrases", "consequence", 14, wrong) for wrong in (0, 3, 14)]
     assert said == ["Confirm all 14", "Confirm 11, remove 3", "Remove all 14"]
     said = [call("review/phrases", "intoBin", *counts) for counts in ((0,), (2,), (0, 9), (2, 9))]

@@ -142,8 +142,7 @@ def burst_groups(store: PixelStore, device: torch.device, runtime: Runtime = Run
     # So many are not of a moment, but of things that always look the same, such as products on a belt.
     most = np.clip(LARGEST_SHARE * len(first), FEWEST_IN_BURST, MOST_IN_BURST)
     large_groups = (np.bincount(group) > most)[group]
-    found: NDArray[np.int64] = np.where(large_groups, len(first) + np.arange(len(first)), group)[inverse]
-    return found
+    return np.where(large_groups, len(first) + np.arange(len(first)), group)[inverse]
 
 
 def _candidates(store: PixelStore, device: torch.device) -> NDArray[np.int64]:

@@ -77,8 +77,7 @@ class KDistribution:
         logs = np.log(self.ks)
         edges = np.concatenate([logs[:1], (logs[1:] + logs[:-1]) / 2, logs[-1:]])
         found = np.exp(np.array(self.scores) - max(self.scores)) * np.maximum(np.diff(edges), 1e-9)
-        weights: Floats = found / found.sum()
-        return weights
+        return found / found.sum()
 
     @property
     def k(self) -> int:
@@ -257,11 +256,7 @@ Note = Callable[[int], None]  # is told how many ks were tried
 
 
 def _search(
-    evidence: Judge,
-    score: Callable[[list[Evidence]], list[float]],
-    bounds: tuple[int, int],
-    ahead: int,
-    note: Note,
+    evidence: Judge, score: Callable[[list[Evidence]], list[float]], bounds: tuple[int, int], ahead: int, note: Note
 ) -> list[Evidence]:
     """Try ks from the fewest upwards until they are hopeless, then ever closer ones where they are likely.
 

@@ -68,8 +68,7 @@ def _means(x: Features, place: Ints) -> Floats:
     order = np.argsort(place, kind="stable")
     starts = np.flatnonzero(np.diff(place[order], prepend=-1))
     sums = np.add.reduceat(x[order], starts, axis=0, dtype=np.float64)
-    means: Floats = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
-    return means
+    return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,5 +160,4 @@ def _fit(given: Floats, wrong: Floats) -> tuple[Floats, float]:
 
 def _doubt(margin: Floats, line: Floats, rate: float) -> Floats:
     """Return how likely labels with these margins (n,) are wrong."""
-    doubt: Floats = expit(line[0] + line[1] * margin + np.log(rate / (1 - rate)))
-    return doubt
+    return expit(line[0] + line[1] * margin + np.log(rate / (1 - rate)))

@@ -35,8 +35,7 @@ class Collection(NamedTuple):
     def compared(self, gaps: Tensor) -> Tensor:
         """Return how far apart (n,) rows of these gaps (2, n) are."""
         overall, around = (gaps - self.centre) / self.spread
-        apart: Tensor = (overall.clamp(max=MOST_OVERALL) + around) / 2
-        return apart
+        return (overall.clamp(max=MOST_OVERALL) + around) / 2
 
     def gaps_of(self, rows: Tensor) -> Tensor:
         """Return the gaps (2, n) of other rows (n, d): their own, and less those of neighbours; a copy is none."""
@@ -91,8 +90,7 @@ def _tensor(x: Features, processes: Processes) -> Tensor:
 
 def _distances(rows: Tensor, near: Tensor) -> Tensor:
     """Return the distances (b, count) of rows (b, d) to those near them, (b, count, d)."""
-    found: Tensor = torch.linalg.vector_norm(rows[:, None] - near, dim=2)
-    return found
+    return torch.linalg.vector_norm(rows[:, None] - near, dim=2)
 
 
 def _gaps(distances: Tensor) -> Tensor:

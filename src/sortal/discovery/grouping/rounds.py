@@ -7,7 +7,7 @@ so more and fewer categories are tried, too. Classifiers start from the pretrain
 drawn labelled images closer together than unlabelled ones of the same class.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
@@ -35,7 +35,7 @@ from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import labelled_share
-from sortal.learning.checkpoint import run_key
+from sortal.learning.checkpoint import copies, run_key
 from sortal.learning.methods import Contrastive, Method, Sortal
 from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import train
@@ -227,8 +227,7 @@ def recut(job: Job, x: Features, images: ImageSet, counted: KDistribution, k: in
 def levelled(sizes: NDArray[np.float64], strength: float) -> NDArray[np.float64]:
     """Draw positive sizes (k,) towards their mean, geometrically, without changing their sum; 1 makes them equal."""
     drawn = sizes ** (1 - strength) * sizes.mean() ** strength
-    level: NDArray[np.float64] = drawn * sizes.sum() / drawn.sum()
-    return level
+    return drawn * sizes.sum() / drawn.sum()
 
 
 @dataclass
@@ -275,7 +274,7 @@ class _Trainings:
                     prior=prior.score_of(found.k),
                     separation=found.distribution.separation_of(found.k),
                     weights=weights_of(self.backbone),
-                    head=copied(method.head.state_dict().items()),
+                    head=copies(method.head.state_dict()),
                     features=now,
                     counted=found,
                     centres=means_of(now, found.clusters, found.k),
@@ -357,11 +356,7 @@ class _Trainings:
 
 def weights_of(backbone: Backbone) -> dict[str, Tensor]:
     """Copy the weights that are trained."""
-    return copied((name, value) for name, value in backbone.named_parameters() if value.requires_grad)
-
-
-def copied(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in tensors}
+    return copies({name: value for name, value in backbone.named_parameters() if value.requires_grad})
 
 
 def _categories(k: int) -> str:

@@ -57,5 +57,4 @@ def predict(centres: Features, x: Features, processes: Processes) -> Ints:
 
 
 def _joined(values: Ints, processes: Processes) -> Ints:
-    joined: Ints = processes.concat(torch.from_numpy(values))[0].numpy()
-    return joined
+    return processes.concat(torch.from_numpy(values))[0].numpy()

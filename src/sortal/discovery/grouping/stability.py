@@ -82,5 +82,4 @@ def overlaps(clusters: Ints, others: Sequence[Ints], k: int) -> Floats:
     All cluster the same images (n,) into k clusters. The share is of the images in either of the two clusters
     (Jaccard), so half of a cluster, or two that were merged, overlap by half. It is 0 for an empty cluster.
     """
-    best: Floats = np.max([jaccard(clusters, other, (k, k)).max(axis=1) for other in others], axis=0)
-    return best
+    return np.max([jaccard(clusters, other, (k, k)).max(axis=1) for other in others], axis=0)

@@ -16,8 +16,7 @@ from sortal.discovery.reviewing.advice import advise
 from sortal.images.decoding import DIGEST_SIZE
 from sortal.images.originals import Originals
 from sortal.images.store.index import Index
-from sortal.images.store.packing import Settings, pack
-from sortal.images.store.pictures import store_pictures
+from sortal.images.store.packing import Settings, pack, store_pictures
 from sortal.images.store.pixel_store import open_store
 from sortal.reviews import journal
 from sortal.reviews.loading import locked_run

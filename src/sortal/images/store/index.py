@@ -111,11 +111,6 @@ class Index:
         """Return whether a content is stored or known to be unreadable."""
         return digest in self.stored or digest in self.unreadable
 
-    def content(self, path: str, stamp: Stamp) -> str | None:
-        """Return the digest of a file that has not changed since it was read, if the index knows its content."""
-        digest = self.last_content(path, stamp)
-        return digest if digest is not None and self.knows(digest) else None
-
     def last_content(self, path: str, stamp: Stamp) -> str | None:
         """Return the digest of a file that has not changed since it was read, whatever became of its content."""
         then, digest = self._files.get(os.path.abspath(path), (None, ""))

@@ -16,22 +16,24 @@ lines appended to the index: a killed run resumes after the last of them and ove
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sortal.config import MAX_PIXELS, Interpolation, SettingsGroup, option
 from sortal.errors import InputError, NoSpaceError, Reason, UnreadableError, listing
 from sortal.images import decoding, near_duplicates
-from sortal.images.decoding import Quarantined
-from sortal.images.image_set import ImageSet
+from sortal.images.decoding import FACTS, Quarantined
+from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.index import Index, Stamp, bytes_of, stamp_of
 from sortal.images.store.pixel_store import PixelStore, open_store
+from sortal.images.store.vector_rows import Vectors, unit_rows
 from sortal.system.files import lock_folder, write_atomically, writing
 from sortal.system.open_folder import check_held, make_folder
 from sortal.system.progress import Runtime
@@ -44,6 +46,7 @@ PIXEL_FORMAT = 1  # of the pixels
 UNCOMMITTED_SECONDS = 2.0  # seconds between commits: the most work that a kill can lose
 DISK_RESERVE = 2**26  # bytes that stay free on the disk
 WAY_OUT = "or choose a smaller shorter_side; then run again to resume"
+NEUTRAL_TILE = np.full((48, 48, 3), 222, dtype=np.uint8)  # in place of a picture
 
 
 class Team(Protocol):
@@ -114,7 +117,7 @@ def pack(
     settings = settings or Settings()
     rank, size = (team.rank, team.size) if team else (0, 1)
     index = Index(Path(folder) / settings.key, rank)
-    contents, items, stamps = _look_up(images, index)
+    contents, items, stamps = look_up(images, index, index.knows)
     items = [item for item in items if item.row % size == rank]
     failures: dict[int, tuple[Reason, str]] = {}  # by row: why it could not be read this time
     tried: dict[str, int] = {}  # by content: the row that was to be stored
@@ -211,23 +214,24 @@ def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None
         )
 
 
-def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
-    """Return the known content of every row, the images that must be read, and the stamps of their files."""
-    contents = [""] * len(images)
-    stamps: dict[int, Stamp] = {}
-    items: list[WorkItem] = []
-    new: set[str] = set()
+def look_up(
+    images: ImageSet, index: Index, knows: Callable[[str], bool]
+) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
+    """Return the content of every row, as far as it is known, the images that must be read, and their files' stamps."""
+    contents, items, stamps, new = [""] * len(images), list[WorkItem](), dict[int, Stamp](), set[str]()
     for row in range(len(images)):
         source = images.source(row)
         if isinstance(source, str):
             stamp = stamp_of(source)
-            contents[row] = (stamp and index.content(source, stamp)) or ""
-            if not contents[row]:
+            content = (stamp and index.last_content(source, stamp)) or ""
+            if knows(content):
+                contents[row] = content
+            else:
                 stamps[row] = stamp or []
                 items.append(WorkItem(row, source))
         else:
             contents[row] = decoding.digest(source)
-            if not index.knows(contents[row]) and contents[row] not in new:
+            if not knows(contents[row]) and contents[row] not in new:
                 new.add(contents[row])
                 items.append(WorkItem(row, source))
     return contents, items, stamps
@@ -310,3 +314,28 @@ def store_image(source: PathOrPixels, options: JsonObject) -> Conversation:
         file.write(near_duplicates.thumbnail(picture.rgb))
     height, width = picture.rgb.shape[:2]  # exchanged where EXIF turns the image
     return {**found, "stored": {"offset": place["offset"], "height": height, "width": width, "facts": picture.facts}}
+
+
+def store_pictures(
+    images: ImageSet,
+    contents: NDArray[np.bytes_],
+    folder: Path,
+    *,
+    settings: Settings,
+    team: Team | None = None,
+    runtime: Runtime = Runtime(),
+) -> PixelStore:
+    """Store the pictures of feature vectors with these contents (n,); a row without one shows a neutral tile.
+
+    So does one whose picture cannot be read. The store has the vectors, too, if the images do.
+    """
+    tile = pack(image_set(["tile"], labels=[None], pixels=NEUTRAL_TILE[None]), folder, settings=settings, team=team)
+    there = np.array([bool(path) and os.path.isfile(path) for path in images.paths], dtype=bool)
+    shown = np.full(len(images), tile.digests[0])
+    if there.any():
+        found = pack(images.select(there), folder, settings=settings, team=team, runtime=runtime)
+        shown[there] = np.where(found.present, found.digests, tile.digests[0])
+    store = open_store(Index(folder / settings.key), [each.decode() for each in shown.tolist()])
+    facts = np.where(shown == tile.digests[0], np.zeros(1, FACTS), store.facts)
+    vectors = None if images.features is None else Vectors(unit_rows(images.features))
+    return replace(store, digests=contents, facts=facts, vectors=vectors)

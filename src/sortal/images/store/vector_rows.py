@@ -30,14 +30,12 @@ class Vectors:
     @cached_property
     def means(self) -> VectorMatrix:
         """The mean of each dimension, (d,)."""
-        found: VectorMatrix = self.rows.mean(axis=0, dtype=np.float64).astype(np.float32)
-        return found
+        return self.rows.mean(axis=0, dtype=np.float64).astype(np.float32)
 
     @cached_property
     def deviations(self) -> VectorMatrix:
         """The standard deviation of each dimension, (d,)."""
-        found: VectorMatrix = self.rows.std(axis=0, dtype=np.float64).astype(np.float32)
-        return found
+        return self.rows.std(axis=0, dtype=np.float64).astype(np.float32)
 
     @cached_property
     def neighbours(self) -> NDArray[np.int64]:
@@ -61,14 +59,12 @@ class Vectors:
 def unit_rows(x: NDArray[np.floating]) -> VectorMatrix:
     """Return rows (n, d) of unit length; those that are 0 stay so."""
     lengths = row_lengths(x)
-    found: VectorMatrix = (x / np.where(lengths > 0, lengths, 1)[:, None]).astype(np.float32)
-    return found
+    return (x / np.where(lengths > 0, lengths, 1)[:, None]).astype(np.float32)
 
 
 def row_lengths(x: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the length of each row, (n,); squares of float32 numbers may be too large for their type, or too small."""
-    found: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
-    return found
+    return np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
 
 
 def digests_of(x: VectorMatrix) -> NDArray[np.bytes_]:

@@ -166,6 +166,28 @@ class Backbone(nn.Module, ABC):
         write_atomically(described, json.dumps(about, indent=2).encode())
 
 
+class ModuleBackbone(Backbone):
+    """A module that computes features (n, d) of images (n, 3, size, size).
+
+    The blocks of an `nn.Sequential` are its children; any other module is one block, which is trained as a whole.
+    """
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return [*self.net] if isinstance(self.net, nn.Sequential) else [self.net]
+
+    def trunk(self, images: Tensor) -> Tensor:
+        for block in self.blocks[: self.split]:
+            images = block(images)
+        return images
+
+    def tail(self, inputs: Tensor) -> Tensor:
+        features = inputs.to(self.dtype)
+        for block in self.blocks[self.split :]:
+            features = block(features)
+        return features
+
+
 def digest(tensors: Mapping[str, Tensor], about: str = "") -> str:
     """Return the SHA-256 of named tensors and a text."""
     result = hashlib.sha256(about.encode())

@@ -8,12 +8,12 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from sortal.learning.backbones.backbone import Backbone, Spec
+from sortal.learning.backbones.backbone import ModuleBackbone, Spec
 
 ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
-class ConvNet(Backbone):
+class ConvNet(ModuleBackbone):
     """Three convolutions for tiny images, all trained, so that the trunk is empty.
 
     The last map is averaged over quadrants: one global mean cannot tell a 6 from a 9, and no mean would encode where a
@@ -28,16 +28,8 @@ class ConvNet(Backbone):
         self.pool = nn.AdaptiveAvgPool2d(2)
         self.train_last(len(blocks))
 
-    @property
-    def blocks(self) -> list[nn.Module]:
-        return list(cast(nn.Sequential, self.net))
-
-    def trunk(self, images: Tensor) -> Tensor:
-        return _through(self.blocks[: self.split], images)
-
     def tail(self, inputs: Tensor) -> Tensor:
-        features: Tensor = self.pool(_through(self.blocks[self.split :], inputs.to(self.dtype))).flatten(1)
-        return features
+        return self.pool(super().tail(inputs)).flatten(1)
 
 
 def _convolution(before: int, after: int, *, stride: int) -> nn.Module:
@@ -73,8 +65,7 @@ class _PatchProduct(torch.autograd.Function):
         matrix = weight.permute(2, 3, 1, 0).flatten(0, 2)
         ctx.save_for_backward(rows, matrix)
         ctx.padded, ctx.stride, ctx.map = padded.shape, stride, patches.shape[:3]
-        product: Tensor = (rows @ matrix).unflatten(0, ctx.map).permute(0, 3, 1, 2)
-        return product
+        return (rows @ matrix).unflatten(0, ctx.map).permute(0, 3, 1, 2)
 
     @staticmethod
     @once_differentiable
@@ -92,9 +83,3 @@ class _PatchProduct(torch.autograd.Function):
                 down, across = slice(top, top + step * height, step), slice(left, left + step * width, step)
                 whole[:, down, across] += patches[:, :, :, top, left]
         return whole[:, 1:-1, 1:-1].permute(0, 3, 1, 2), of_weight, None
-
-
-def _through(blocks: list[nn.Module], values: Tensor) -> Tensor:
-    for block in blocks:
-        values = block(values)
-    return values

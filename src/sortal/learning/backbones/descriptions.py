@@ -92,22 +92,16 @@ def find_published(name: str) -> Published:
 
 def weights_of(name: str, published: Published) -> Path:
     """Return the file of the weights, which is downloaded unless it is on this machine."""
-    place = published.place
-    if isinstance(place, str):
-        if not place:
-            ways = (
-                Remedy("pass a file", weights="FILE"),
-                Remedy("name weights that there are after a slash", backbone=f"{name}/..."),
-            )
-            raise InputError(f"The hub has no weights of {name}.", *ways)
-        return hub.download_first(name, place, published.files)
-    for file in published.files:
-        if (place / file).is_file():
-            return place / file
-    raise InputError(
-        f"The folder {str(place)!r} must hold the weights of its network, one of {listing(published.files, show=9)}.",
-        Remedy("pass a file", weights="FILE"),
-    )
+    if (found := cached_weights(published)) is not None:
+        return found
+    place, pass_a_file = published.place, Remedy("pass a file", weights="FILE")
+    if isinstance(place, Path):
+        rule = f"must hold the weights of its network, one of {listing(published.files, show=9)}"
+        raise InputError(f"The folder {str(place)!r} {rule}.", pass_a_file)
+    if not place:
+        name_them = Remedy("name weights that there are after a slash", backbone=f"{name}/...")
+        raise InputError(f"The hub has no weights of {name}.", pass_a_file, name_them)
+    return hub.download_first(name, place, published.files)
 
 
 def check_weights(name: str, published: Published) -> None:
@@ -159,20 +153,24 @@ def _tagged(architecture: str, tag: str) -> tuple[str, dict[str, Any]]:
     """Return where the hub has these weights of a model of open_clip, and what they say about images."""
     from open_clip import pretrained  # only here, as it imports torch
 
-    tags = pretrained.list_pretrained_tags_by_model(architecture)
     stated = pretrained.get_pretrained_cfg(architecture, tag)
     if not stated:
+        tags = pretrained.list_pretrained_tags_by_model(architecture)
         which = f"one of {listing(tags, show=9)}" if tags else "left out, as there are none"
         raise InputError(f"The weights of open_clip's {architecture} must be {which}, got {quoted(tag)}.")
     return stated.get("hf_hub") or "", {key: stated[key] for key in STATED if key in stated}
 
 
-def _agreed(architecture: str) -> dict[str, Any]:
-    """Return what all weights of a model of open_clip say about images."""
+def _by_tag(architecture: str) -> dict[str, dict[str, Any]]:
+    """Return what each of the weights of a model of open_clip say about images, by their tags."""
     from open_clip import pretrained
 
-    tags = pretrained.list_pretrained_tags_by_model(architecture)
-    first, *others = [_tagged(architecture, tag)[1] for tag in tags] or [{}]
+    return {tag: _tagged(architecture, tag)[1] for tag in pretrained.list_pretrained_tags_by_model(architecture)}
+
+
+def _agreed(architecture: str) -> dict[str, Any]:
+    """Return what all weights of a model of open_clip say about images."""
+    first, *others = [*_by_tag(architecture).values()] or [{}]
     return {key: value for key, value in first.items() if all(each.get(key) == value for each in others)}
 
 
@@ -181,15 +179,12 @@ def check_tag(name: str) -> None:
     architecture, _, tag = name.removeprefix(OPEN_CLIP_PREFIX).partition("/")
     if not name.startswith(OPEN_CLIP_PREFIX) or tag:
         return
-    from open_clip import pretrained
-
-    tags = pretrained.list_pretrained_tags_by_model(architecture)
-    stated = [_tagged(architecture, each)[1] for each in tags]
-    if len({(*map(str, map(each.get, ("mean", "std"))), bool(each.get("quick_gelu"))) for each in stated}) > 1:
+    stated = _by_tag(architecture)
+    if len({(*map(str, map(each.get, ("mean", "std"))), bool(each.get("quick_gelu"))) for each in stated.values()}) > 1:
         raise InputError(
             f"The name must include a tag, NAME/TAG, as the normalisation of images and the activations depend on the "
             f"weights, got {quoted(name)}. Use that of the weights which yours are made of, one of "
-            f"{listing(tags, show=len(tags))}."
+            f"{listing([*stated], show=len(stated))}."
         )
 
 

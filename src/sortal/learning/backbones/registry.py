@@ -1,11 +1,14 @@
-"""Loading of backbones by name: networks of timm, open_clip and the hub, and a small network for tiny images."""
+"""Backbones by name: networks of timm, open_clip and the hub, a small one for tiny images, and a person's own."""
 
+import copy
 import os
 from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
+from typing import Any, cast
 
 import torch
+from torch import Tensor, nn
 
 from sortal.config import CONVNET, VECTORS, is_reference, registered_backbone
 from sortal.errors import InputError, quoted
@@ -13,23 +16,18 @@ from sortal.images.feature_files import LONGEST_VECTOR
 from sortal.learning.backbones import descriptions, hub
 from sortal.learning.backbones import weights as files
 from sortal.learning.backbones.architectures import check_name, check_normalisation, create, hub_file
-from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, Spec
+from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, ModuleBackbone, Spec
 from sortal.learning.backbones.convnet import ConvNet
 from sortal.learning.backbones.descriptions import find_published, is_published
-from sortal.learning.backbones.foreign import load_foreign
-from sortal.learning.backbones.names import (
-    RANDOM,
-    check_file,
-    check_saved,
-    has_its_own_weights,
-    path_of_saved,
-)
+from sortal.learning.backbones.names import RANDOM, check_file, check_saved, has_its_own_weights, path_of_saved
 from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.learning.backbones.vit import ADDED_TOKENS, VisionTransformer
+from sortal.learning.methods.code import source_of
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_json
 
 TINY_SIZE, MIN_TINY_SIZE, MAX_SIZE = 16, 8, 8192
+USUAL_SIZE = 224  # of images, for a module without an `image_size`
 
 
 def load_backbone(
@@ -224,3 +222,39 @@ def _read_saved(path: Path) -> SavedBackbone | None:
     except (OSError, ValueError, OverflowError, LookupError, TypeError):
         return None
     return saved if valid and all(map(isfinite, (*spec.mean, *spec.std))) and min(spec.std) > 0 else None
+
+
+def load_foreign(name: str, image_size: int | None) -> Backbone:
+    """Make the backbone that a person has named, with the weights that its code gives it."""
+    found: Any = registered_backbone(name)
+    made = copy.deepcopy(found) if isinstance(found, nn.Module) else found()
+    if not isinstance(made, nn.Module):
+        raise InputError(f"The backbone {name} must be a torch.nn.Module or make one, got {quoted(made, 100)}.")
+    made.eval()
+    backbone = made if isinstance(made, Backbone) else _wrapped(made, name, image_size)
+    if image_size not in (None, backbone.spec.image_size):
+        raise InputError(f"image_size must be {backbone.spec.image_size} for {name}, got {image_size}.")
+    backbone.spec = replace(backbone.spec, name=name)
+    backbone.code = source_of(*{type(module): None for module in backbone.modules()})
+    return backbone
+
+
+def _wrapped(net: nn.Module, name: str, image_size: int | None) -> Backbone:
+    own = cast(Any, net)
+    size: int = getattr(own, "image_size", USUAL_SIZE) if image_size is None else image_size
+    colours: dict[str, Any] = {
+        key: tuple(getattr(own, key)) for key in ("mean", "std") if isinstance(getattr(own, key, None), tuple)
+    }
+    with torch.no_grad():
+        try:
+            features = net(torch.zeros(1, 3, size, size))
+        except Exception as error:
+            raise InputError(
+                f"The backbone {name} must compute features of images (n, 3, {size}, {size}), but it fails: {error}."
+            ) from error
+    if not isinstance(features, Tensor) or features.dim() != 2 or len(features) != 1:
+        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise InputError(f"The backbone {name} must return features of shape (n, d), got {shape} for one image.")
+    shorter = int(getattr(own, "shorter_side", round(size * 256 / 224)))
+    spec = Spec(name=name, image_size=size, shorter_side=shorter, width=features.shape[1], **colours)
+    return ModuleBackbone(net, spec)

@@ -117,8 +117,7 @@ def _function(net: nn.Module, graph: torch.fx.Graph) -> Half:
     if any(node.op == "get_attr" and str(node.target).startswith("_tensor_constant") for node in graph.nodes):
         raise CannotSplitError("it makes tensors that would stay on one device")
     made: Any = type(torch.fx.GraphModule(net, graph))
-    code: Half = made.forward
-    return code
+    return made.forward
 
 
 def _defaults(net: nn.Module) -> dict[str, Any]:

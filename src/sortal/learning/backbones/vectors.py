@@ -27,8 +27,7 @@ class ResidualHead(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         unit = nnf.normalize(rows.float(), dim=1)
-        moved: Tensor = unit + GAIN * self.last(nnf.gelu(self.first(unit)))
-        return moved
+        return unit + GAIN * self.last(nnf.gelu(self.first(unit)))
 
 
 class Centring(nn.Module):
@@ -64,5 +63,4 @@ class VectorBackbone(Backbone):
         return images
 
     def tail(self, inputs: Tensor) -> Tensor:
-        features: Tensor = self.net(inputs)
-        return features
+        return self.net(inputs)

@@ -52,14 +52,12 @@ class VisionTransformer(Backbone):
         """Compute the tokens that enter the first block, the patches last."""
         net = cast(Any, self.net)
         embedded = net._pos_embed(net.patch_embed(images))
-        tokens: Tensor = net.norm_pre(embedded[0] if isinstance(embedded, tuple) else embedded)  # the rest is the rope
-        return tokens
+        return net.norm_pre(embedded[0] if isinstance(embedded, tuple) else embedded)  # the rest is the rope
 
     def tail(self, inputs: Tensor) -> Tensor:
         last = len(self.blocks) - 1
         tokens = self._enter_last(inputs)
-        features: Tensor = cast(Any, self.net).norm(_class_row(self.blocks[last], tokens, self._rope(last)))
-        return features
+        return cast(Any, self.net).norm(_class_row(self.blocks[last], tokens, self._rope(last)))
 
     def add_tokens(self, count: int, *, seed: int = 0) -> None:
         if self._rope(len(self.blocks) - 1) is not None:
@@ -104,8 +102,7 @@ class VisionTransformer(Backbone):
         weights = _attention_weights(block, _standardise(cast(Any, block).norm1, tokens), self._rope(last))
         end = tokens.shape[1] - (0 if self._added is None else len(self._added))
         patches = self.grid[0] * self.grid[1]
-        maps: Tensor = weights[:, end - patches : end].transpose(1, 2).unflatten(2, self.grid)
-        return maps
+        return weights[:, end - patches : end].transpose(1, 2).unflatten(2, self.grid)
 
     def in_bf16(self) -> Self:
         copied = super().in_bf16()

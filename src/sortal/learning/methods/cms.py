@@ -158,5 +158,4 @@ def _cut(tree: NDArray[Any], k: int) -> NDArray[np.int64]:
     of = np.arange(n + n - k)
     for step in reversed(range(n - k)):  # from the root down: a node is in the cluster of the one it was merged into
         of[tree[step, :2].astype(np.int64)] = of[n + step]
-    clusters: NDArray[np.int64] = np.unique(of[:n], return_inverse=True)[1]
-    return clusters
+    return np.unique(of[:n], return_inverse=True)[1]

@@ -29,8 +29,7 @@ class Contrastive(Method):
         return cls(backbone, losses, seed=problem.training.seed)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.head(self.backbone.tail(inputs))
-        return outputs
+        return self.head(self.backbone.tail(inputs))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c = self.config

@@ -151,8 +151,7 @@ def detected(adjacency: Any, fewest: int, seed: int, resolution: float = 1.0) ->
     if adjacency.nnz:
         found = leiden(resolution=resolution, random_state=seed).fit_predict(adjacency)
     _, of, sizes = np.unique(found, return_inverse=True, return_counts=True)
-    clusters: NDArray[np.int64] = np.where(sizes >= fewest, np.cumsum(sizes >= fewest) - 1, -1)[of]
-    return clusters
+    return np.where(sizes >= fewest, np.cumsum(sizes >= fewest) - 1, -1)[of]
 
 
 def _library() -> Any:

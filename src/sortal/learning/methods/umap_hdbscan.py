@@ -48,8 +48,7 @@ def _embedded(x: NDArray[np.float32], settings: Density, seed: int) -> NDArray[A
         random_state=seed,
         n_jobs=1,  # or the result would depend on how threads happen to run
     )
-    found: NDArray[Any] = model.fit_transform(x)
-    return found
+    return model.fit_transform(x)
 
 
 def _library() -> Any:

@@ -71,8 +71,7 @@ def probe(x: Features, truth: NDArray[np.int64], evaluated: NDArray[np.bool_], *
             weights = inner / (np.maximum(values, 0) + penalty * scale)[:, None]
             predicted[at, out] = (turned @ weights).argmax(axis=1)
     right = (predicted == codes)[:, evaluated].sum(axis=1)
-    best: NDArray[np.int64] = classes[predicted[right.argmax()][evaluated]]
-    return best
+    return classes[predicted[right.argmax()][evaluated]]
 
 
 def _folds(codes: NDArray[np.int64], evaluated: NDArray[np.bool_], seed: int) -> NDArray[np.int64]:

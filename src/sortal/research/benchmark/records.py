@@ -13,7 +13,7 @@ from sortal.errors import InputError, quoted
 from sortal.images.decoding import Quarantined
 from sortal.runs.facts import SplitScores
 from sortal.system.files import write_atomically, writing
-from sortal.system.json_records import read_record
+from sortal.system.json_records import finite, read_record
 from sortal.system.regular_files import read_json
 
 RECORD_FILE = "benchmark.json"
@@ -90,15 +90,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON, with null in place of NaN and infinity."""
-        return dict(_finite({"format": RECORD_FORMAT, **asdict(self)}))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return finite({"format": RECORD_FORMAT, **asdict(self)})
 
 
 def save(record: Record, folder: Path) -> Path:

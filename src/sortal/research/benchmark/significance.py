@@ -101,5 +101,4 @@ def _resample(values: Nest, draws: int, random: np.random.Generator) -> NDArray[
     for at, each in enumerate(values):
         here = chosen == at
         drawn[here] = _resample(each, int(here.sum()), random)
-    means: NDArray[np.float64] = drawn.mean(axis=1)
-    return means
+    return drawn.mean(axis=1)

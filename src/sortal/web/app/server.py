@@ -4,12 +4,11 @@ import asyncio
 import logging
 import os
 import shutil
-import signal
 import stat
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from html import escape
 from pathlib import Path
@@ -20,6 +19,7 @@ from starlette.types import ASGIApp
 
 from sortal.errors import InputError
 from sortal.reviews.session import Session
+from sortal.system.signals import handling
 from sortal.web.app.guard import Connection, Guard
 from sortal.web.app.listening import check_certificate, listen, place_of
 from sortal.web.app.routes import application
@@ -115,7 +115,8 @@ class Server:
                     self.stop()
                     thread.join()
             else:
-                with _on_interrupt(self.stop):
+                # Also while it starts, when an interrupt within asyncio could be lost.
+                with handling("SIGINT", lambda *_: self.stop(), always=True):
                     self._server.run([self._socket])
 
     def stop(self) -> None:
@@ -143,19 +144,6 @@ class Server:
     def _close_doorway(self) -> None:
         if self._doorway is not None:
             self._doorway.close()
-
-
-@contextmanager
-def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C stop the server, also while it starts, when an interrupt within asyncio could be lost."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: stop())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _in_event_loop() -> bool:

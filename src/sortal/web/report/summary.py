@@ -32,7 +32,7 @@ MOST_APART = 8  # images that fit nowhere, of those shown first
 OF_THE_MACHINE = re.compile(
     r"Counted |Without a GPU, |Learned on |Labelled by a review|In the bin by a review|[\d,]+ views "
 )
-TO_KNOW = re.compile(r"Confidence rests |No image is labelled|[\d,]+ images? (is|are) near-duplicate")
+TO_KNOW = re.compile(r"No image is labelled|[\d,]+ images? (is|are) near-duplicate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +97,7 @@ def farthest(run: Run) -> list[int]:
     """Return images that fit nowhere, those farthest from all others first, one of each moment."""
     rows = np.flatnonzero((run.assignments.status == OTHER) & ~run.assignments.binned)
     ordered = rows[np.argsort(-run.assignments.apart[rows], kind="stable")]
-    found: list[int] = one_of_each(ordered, run.assignments.group)[:MOST_APART].tolist()
-    return found
+    return one_of_each(ordered, run.assignments.group)[:MOST_APART].tolist()
 
 
 def wrong(run: Run) -> NDArray[np.bool_]:
@@ -109,8 +108,7 @@ def wrong(run: Run) -> NDArray[np.bool_]:
     # Images of new classes are not marked in new categories: only a matching can tell which of them is the right one.
     pairs = zip(a.truth, (known.get(category) for category in a.category_id.tolist()), strict=True)
     astray = [truth is not None and truth != name and (name is not None or truth in classes) for truth, name in pairs]
-    marked: NDArray[np.bool_] = np.array(astray, dtype=bool) & (a.status != LABELLED)
-    return marked
+    return np.array(astray, dtype=bool) & (a.status != LABELLED)
 
 
 def groups(run: Run) -> list[list[int]]:
@@ -227,8 +225,7 @@ def _suggested(run: Run, rows: list[int]) -> list[int]:
     """Return the category that is suggested for each of these rows, where its label is to be checked, or else −1."""
     a = run.assignments
     to_check = np.isin(rows, a.labels_to_check)
-    found: list[int] = np.where(to_check, rows_of(run.categories, a.suggested_id[rows]), -1).tolist()
-    return found
+    return np.where(to_check, rows_of(run.categories, a.suggested_id[rows]), -1).tolist()
 
 
 def sources(run: Run, absolute_paths: bool = False) -> list[dict[str, str | None]]:

@@ -38,14 +38,14 @@ const lastPart = (file) => file.slice(file.lastIndexOf("/") + 1) || file;
 function sureness(image) {
   const status = STATUSES[images.status[image]];
   if (status === "labelled") return status;
-  return data.calibrated ? percent(images.confidence[image]) : sureWord(status === "unsure", status === "other");
+  return data.calibrated ? percent(images.confidence[image]) : sureWord(status === "unsure", status === "other", false);
 }
 
 /** List what is known about an image, as [name, value] pairs. */
 function describe(image) {
   const [status, sure] = [STATUSES[images.status[image]], sureness(image)];
   const pairs = [["Category", categories[images.category[image]].name], ["Status", status]];
-  if (sure !== status) pairs.push([data.calibrated ? "Confidence" : "Sorted", sure]);
+  if (sure !== status) pairs.push(["Confidence", sure]);
   const [next, truth] = [images.next[image], images.truth[image]];
   const suggested = categories[images.suggested[image]];
   if (suggested) pairs.push(["Label to check", `looks like ${suggested.name}`]);
@@ -83,7 +83,7 @@ function thumbnail(image, list, caption = lastPart(images.file[image])) {
       "span",
       { className: "line" },
       mark(status),
-      sureness(image),
+      data.calibrated ? sureness(image) : STATUSES[status],
       wrong.has(image) && make("span", cross),
     ),
     stack,

@@ -177,12 +177,12 @@ export class Grid {
     const { rows, category, lost } = this.data;
     const [row, gone] = [rows[index], lost[index]];
     const done = gone ? "" : reviewedWord(this.data, index);
-    const sure = sureness(this.data, index, state.unsure_below);
+    const sure = sureness(this.data, index, state);
     const spare = this.spare.get(row);
     this.spare.delete(row);
     const image = gone ? lostPicture(gone) : spare?.querySelector("img") ?? (this.side >= COARSE ? large : thumb)(row);
     const doneMark = make("span", { className: "done", textContent: done });
-    const doubt = sure === "sure" ? "" : sure;
+    const doubt = ["unsure", "fits nowhere"].includes(sure) ? sure : "";
     const textContent = this.named ? categoryOf(category[index])?.name ?? "" : this.data.cell?.[index] || doubt;
     const line = make("span", { className: "line" }, make("bdi", { textContent }), doneMark);
     const size = (this.ofGroups ? this.data.stack[index] : this.data.stacks?.get(row))?.length ?? 1;

@@ -64,8 +64,9 @@ export async function imagePage(view, row) {
     facts.replaceChildren(
       ...definitions([
         ["Category", nameOf(own)],
-        ["Sorted", sureness(here, 0, state.unsure_below)],
+        ["Confidence", sureness(here, 0, state)],
         ["Reviewed", reviewedWord(here, 0) || state.reviewed_words[0]],
+        ...(here.removed[0].length ? [["Removed from", here.removed[0].map(nameOf).join(", ")]] : []),
         ...here.cells[0],
       ]),
     );

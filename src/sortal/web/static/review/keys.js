@@ -91,7 +91,7 @@ export const KEYS = {
     all: ["y", "yes, all but the chosen"],
     most: ["m", "most: at most a quarter is wrong"],
     bad: ["n", "no, more are wrong"],
-    take: ["t", "take what is sure so far"],
+    take: ["t", "stop here: accept what was right so far"],
     bin: ["x", "the chosen into the bin"],
     rename: ["r", "name it"],
     split: ["S", "propose a split"],

@@ -16,7 +16,7 @@ import { counted, thousands } from "/static/shared/text.js";
 const LABEL =
   "Map of the images. Drag draws a lasso; with Alt, or the middle button, it pans. " +
   "Plus and minus zoom, arrow keys pan, 0 resets.";
-const SCALE = [[0, "least sure"], [1, "surest"]];
+const SCALE = [[0, "lowest"], [1, "highest"]];
 const REVIEWED_COLOURS = { confirmed: "--known", moved: "--new", rejected: "--astray", labelled: "--known" };
 
 /** What decides the colour of a point, and the colour of such a value. */
@@ -45,7 +45,7 @@ function columnsOf(data, points) {
 
 function tooltip(data, point) {
   const said = reviewedWord(data, point) || state.reviewed_words[0];
-  const line = `${sureness(data, point, state.unsure_below)}, ${data.labelled[point] ? said : `reviewed: ${said}`}`;
+  const line = `${sureness(data, point, state)}, ${data.labelled[point] ? said : `reviewed: ${said}`}`;
   return [
     thumb(data.rows[point], { width: 120, height: 120 }),
     make("div", {}, make("b", {}, isolated(categoryOf(data.category[point])?.name ?? ""))),

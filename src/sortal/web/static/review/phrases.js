@@ -26,8 +26,8 @@ export function lostFiles({ changed, missing, unreadable, files }) {
 }
 
 /** Say how surely an image of these columns was sorted. */
-export const sureness = ({ confidence, other }, index, unsureBelow) =>
-  sureWord(confidence[index] < unsureBelow, other[index]);
+export const sureness = ({ confidence, other }, index, { unsure_below: below, calibrated }) =>
+  sureWord(confidence[index] < below, other[index], calibrated);
 
 /** Say what is left to do in a category. */
 export function leftToDo({ size, settled, unsure, other }) {
@@ -60,8 +60,9 @@ export function consequence(images, wrong) {
 export function growthFacts({ number, pages, open, seen, unseen, skipped }, answers, wrong) {
   const place = `Page ${thousands(number + 1)} of ${thousands(pages)}`;
   return [
-    `${place}, from the surest to the least sure, of ${counted(open, "open image")}.`,
+    `${place}, by confidence, the highest first, of ${counted(open, "open image")}.`,
     answers && ` So far ${thousands(seen - wrong)} seen and ${thousands(unseen)} unseen would be accepted.`,
+    answers && " Nothing is decided before the last answer.",
     skipped > 0 && ` If these are right, ${thousands(skipped)} ${answers ? "more" : "before"} are accepted unseen.`,
   ].filter(Boolean);
 }

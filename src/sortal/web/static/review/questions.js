@@ -8,7 +8,7 @@ import { bind } from "/static/review/keys.js";
 import { askMove, moving, rename, shown } from "/static/review/names.js";
 import { consequence, growthFacts, intoBin, sureness } from "/static/review/phrases.js";
 import { large } from "/static/review/pictures.js";
-import { asking, Growth, isTaken, nextQuestion, questionKey } from "/static/review/queue.js";
+import { asking, Growth, isTaken, keepGrowth, keptGrowth, nextQuestion, questionKey } from "/static/review/queue.js";
 import { showBeside, splitOff } from "/static/review/splitting.js";
 import { stacked, unstacked } from "/static/review/stacks.js";
 import {
@@ -148,7 +148,7 @@ const binChosen = (grids, at) =>
 
 /** Let the keys for yes and the bin say what they do to so many images, of which some are chosen in the grids. */
 const telling = (keys, images, grids) =>
-  saying(keys, {
+  saying(keys.filter(({ action }) => action), {
     y: () => consequence(images(), chosenIn(grids()).length),
     x: () => intoBin(chosenIn(grids()).length),
   });
@@ -157,6 +157,7 @@ const telling = (keys, images, grids) =>
 async function grow(body, item, at, next) {
   const [id] = item.categories;
   let growth = new Growth();
+  const about = () => [state.run, id, at.version]; // what answers hold for
   let [grids, page, busy] = [[], [], true]; // while it is busy, a key pressed twice is one answer
   let bar = null; // the answers, once they are offered
   const once = (action) => async () => {
@@ -187,6 +188,7 @@ async function grow(body, item, at, next) {
     }
     growth = given;
     if (found.number === null) return finish();
+    keepGrowth(about(), growth);
     const count = make("span", { role: "status" });
     const tell = () => {
       const wrong = chosenIn(grids).length;
@@ -224,11 +226,11 @@ async function grow(body, item, at, next) {
     take: once(finish),
     split: () => goTo(`split/${id}`),
     bin: once(binChosen(() => grids, at)),
-    rename: () => rename(id),
+    rename: categoryOf(id).kind === "new" ? () => rename(id) : undefined,
     back: once(back),
   });
   const keys = telling(grown, () => page.length, () => grids);
-  await draw(growth);
+  await draw(keptGrowth(about()));
   busy = false;
   return { keys, close: () => closeAll(grids)() };
 }
@@ -310,7 +312,7 @@ async function page(body, item, at) {
     yes: () => answer(chosenIn(grids)),
     no: () => answer(rows),
     bin: binChosen(() => grids, at),
-    rename: () => rename(id),
+    rename: categoryOf(id).kind === "new" ? () => rename(id) : undefined,
   });
   const keys = telling(seen, () => rows.length, () => grids);
   return { keys, close: closeAll(grids) };
@@ -361,7 +363,7 @@ async function image(body, item, at) {
     const action = await askMove("Move to", [row]);
     if (action) await decide(action, at.version);
   };
-  const [name, how] = [isolated(categoryOf(own)?.name ?? ""), sureness(here, 0, state.unsure_below)];
+  const [name, how] = [isolated(categoryOf(own)?.name ?? ""), sureness(here, 0, state)];
   body.replaceChildren(
     headline(["Which class is this?"], "Sorted as ", name, ` (${how}). ${thousands(item.images)} left.`),
     large(row, { className: "one", alt: file }),

@@ -52,6 +52,17 @@ export function nextQuestion(items, { later, undone, asked, start, last, taken =
   return (last === "label" && left.find(({ kind }) => kind === last)) || (left[0] ?? null);
 }
 
+const GROWTH_KEY = "sortal-growth"; // in the storage of this tab
+
+/** Keep the answers so far of a question about a category, which become a decision with the last one. */
+export const keepGrowth = (of, growth) => sessionStorage.setItem(GROWTH_KEY, JSON.stringify({ of, ...growth }));
+
+/** The answers that were kept of the same question, or none. */
+export function keptGrowth(of) {
+  const kept = JSON.parse(sessionStorage.getItem(GROWTH_KEY) ?? "null");
+  return new Growth(JSON.stringify(kept?.of) === JSON.stringify(of) ? kept.pages : []);
+}
+
 /** The answers while a category is grown: a letter for each page, with what it showed and what was chosen as wrong. */
 export class Growth {
   constructor(pages = []) {

@@ -32,6 +32,7 @@ export function findingsOf(found) {
   const equal = (kind) => of(kind, found.duplicates);
   const alike = (kind) => of(kind, found.near_duplicates);
   const findings = [
+    finding("Classes named like cameras, stations, days or memory cards", found.like_places, true),
     finding("Unreadable, left out", found.unreadable.map(unreadable), true),
     finding("The same image with two labels, ignored", equal("two labels"), true),
     finding("The same image labelled and unlabelled", equal("labelled and unlabelled")),
@@ -48,6 +49,8 @@ export function findingsOf(found) {
   const others = `${thousands(found.images - found.labelled)} unlabelled`;
   return make("div", {},
     make("p", { textContent: `${counted(found.images, "image")}: ${labelled}, ${others}.` }),
-    classesOf(found), ...findings,
+    classesOf(found), found.groups > 0 &&
+      small(`${counted(found.grouped, "image")} in ${counted(found.groups, "group")}, which stay together.`),
+    ...findings,
     !findings.length && small("Every image can be used, and nothing looks odd."));
 }
