@@ -42,12 +42,18 @@ help:
 demo: $(RUNTIME)
 	$(BIN)/sortal demo
 
+# mypy uses one core, so the tests start beside it; what it says comes last.
 test: $(DEVELOPMENT) browser
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST)
+	@mkdir -p build; \
+	$(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
+	trap 'kill $$types 2>/dev/null' INT TERM; \
+	(set -x; $(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST)); tests=$$?; \
+	wait $$types; typed=$$?; \
+	cat build/types.txt; \
+	exit $$((tests ? tests : typed))
 
 # A trial that failed is repeated by its id: .venv/bin/pytest "tests/attacks/test_kills.py::test_review[seed0-trial17]"
 attack: $(DEVELOPMENT) browser

@@ -10,9 +10,9 @@ from support.tiny_methods import convnet
 
 from sortal.images.columns import NO_COLUMNS, Columns
 from sortal.images.image_set import image_set
+from sortal.learning.batches import ImageTable, Numbering, shared_groups
 from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
-from sortal.learning.image_table import ImageTable, Numbering, shared_groups
 from sortal.system.device import Compute
 from sortal.system.progress import Runtime
 

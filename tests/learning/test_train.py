@@ -47,13 +47,12 @@ from sortal.learning import views
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch, draw
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
-from sortal.learning.health import Probe
+from sortal.learning.health import Probe, Validation
 from sortal.learning.methods import Contrastive, Method
 from sortal.learning.optimiser import Optimiser
 from sortal.learning.step import TrainingStep, schedule
 from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import TrainingResult
-from sortal.learning.validation import Validation
 from sortal.system.device import Compute
 from sortal.system.distributed import launch
 from sortal.system.files import lock_folder

@@ -120,16 +120,6 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
     )
 
 
-def suited_to_network(recipe: Recipe, settings: Discovery, *, has_trunk: bool) -> Recipe:
-    """Return the recipe with new views in every epoch for a network that is trained as a whole, if views are "auto".
-
-    Views are cached as what frozen blocks make of them, which such a network has none of.
-    """
-    if has_trunk or settings.views != AUTO or not isinstance(recipe.training.views, int):
-        return recipe
-    return replace(recipe, training=replace(recipe.training, views=AUTO))
-
-
 def early_notes(images: ImageSet, *, by_folders: bool) -> list[str]:
     """Say what a person may want to change before images are sorted: pictures left out, labels, columns for exports."""
     odd = named_like_places(images.classes) if by_folders and images.pixels is None else ()
@@ -140,6 +130,16 @@ def early_notes(images: ImageSet, *, by_folders: bool) -> list[str]:
 def _epochs_on_cpu(n_images: int) -> int:
     (fewest, most), n = EPOCHS_ON_CPU, max(n_images, 1)
     return max(min(STEPS_OF_FEW // n, EPOCHS_OF_FEW), min(max(STEPS_ON_CPU // n, fewest), most))
+
+
+def suited_to_network(recipe: Recipe, settings: Discovery, *, has_trunk: bool) -> Recipe:
+    """Return the recipe with new views in every epoch for a network that is trained as a whole, if views are "auto".
+
+    Views are cached as what frozen blocks make of them, which such a network has none of.
+    """
+    if has_trunk or settings.views != AUTO or not isinstance(recipe.training.views, int):
+        return recipe
+    return replace(recipe, training=replace(recipe.training, views=AUTO))
 
 
 def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: int, on_gpu: bool) -> list[str]:

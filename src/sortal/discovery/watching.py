@@ -15,7 +15,7 @@ from sortal import metrics
 from sortal.discovery.grouping import shared_kmeans
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet
-from sortal.learning.image_table import ImageTable
+from sortal.learning.batches import ImageTable
 from sortal.system import cache
 from sortal.system.distributed import alone
 from sortal.system.open_folder import CACHE, make_folder, own_folder

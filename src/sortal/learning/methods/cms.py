@@ -12,8 +12,7 @@ from torch import Tensor
 from sortal import metrics
 from sortal.config.rivals import MeanShift
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.batches import Batch
-from sortal.learning.image_table import ImageTable
+from sortal.learning.batches import Batch, ImageTable
 from sortal.learning.losses import contrastive
 from sortal.learning.methods.method import Method, Problem
 
