@@ -118,15 +118,15 @@ def listed_figures(claims: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def wrong_rows(claims: str, results: Path) -> Iterator[str]:
-    """Yield each listed figure that is not what stands in the one row that is named, rounded."""
+    """Yield each listed figure that is not what stands in the rows that are named, rounded."""
     for figure, row, anchor, there in listed_figures(claims):
-        there_are = rows(sections(results)[anchor])
-        found = [each for each in there_are if each.startswith(f"| {row} |")] or [
-            each for each in there_are if row in each
+        all_rows = rows(sections(results)[anchor])
+        named = [each for each in all_rows if each.startswith(f"| {row} |")] or [
+            each for each in all_rows if row in each
         ]
         told, measured = (re.findall(NUMBER, text) for text in (figure.removesuffix(" of 100"), there))
         same = [is_among(one, {other}) for one, other in zip(told, measured, strict=False)]
-        if not all(same) or len(told) != len(measured) or len(found) != 1 or not {*measured} <= numbers(found[0]):
+        if not all(same) or len(told) != len(measured) or not {*measured} <= numbers("\n".join(named)):
             yield figure
 
 

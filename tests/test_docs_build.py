@@ -129,6 +129,9 @@ def test_the_reference_has_every_public_name(site: Path, pages: dict[str, Html])
         first = (inspect.getdoc(getattr(sortal, name)) or "").split(". ")[0].split("\n")[0]
         assert " ".join(first.replace("`", "").split()) in " ".join(text.split()), name
     assert {"runto_pandas", "imagesethide_labels", "metricsevaluate"} <= set(pages["api.html"].anchors)
+    returned = {"assignments", "category", "exportresult", "importresult", "kchoice", "model", "prediction"}
+    assert returned <= set(pages["api.html"].anchors), "what public calls return, and what a run consists of"
+    assert "runtimeprogress" not in pages["api.html"].anchors, "it is a field"
 
 
 def test_no_markdown_is_left_in_the_text(pages: dict[str, Html]) -> None:

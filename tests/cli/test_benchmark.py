@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,14 @@ def test_benchmark_compare_prints_and_writes_tables_and_the_plot_of_ranks(tmp_pa
     lines = []
     for method, share in (("sortal", 0.5), ("gcd", 0.25), ("uno", 0.75)):
         shares = {"all": share, "old": share, "new": 1 - share}
-        for name in ("cars_60", "pets"):
-            about = {"set": name, "condition": "H", "split": "first", "seed": 0, "method": method}
+        for name, seed in product(("cars_60", "pets"), range(3)):
+            about = {"set": name, "condition": "H", "split": "first", "seed": seed, "method": method}
             lines.append(json.dumps({**about, **shares}))
     results.write_text("\n".join(lines))
     done = invoke("benchmark", "compare", results)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("# Comparison\n\n## All runs\n\n| Method | All | Old | New | All − sortal | Rank |")
-    assert "| gcd | 25.0 | 25.0 | 75.0 | −25.0 \\[−25.0, −25.0\\] | 3.00 | – | – | 2 |" in done.out
+    assert "| gcd | 25.0 | 25.0 | 75.0 | −25.0 \\[−25.0, −25.0\\] | 3.00 | – | – | 6 |" in done.out
 
     assert invoke("benchmark", "compare", results, "--out", out) == done
     assert (out / "comparison.md").read_text() == done.out

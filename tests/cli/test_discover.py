@@ -87,6 +87,7 @@ def test_each_option_of_discover_reaches_the_library(
         "given": set(),
         "watch_truth": False,
         "features": None,
+        "dry_run": False,
     }
     assert usual == {**paths, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
@@ -186,7 +187,7 @@ def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[
 
     assert "to check" not in out.getvalue()
     discover.print_run(doubted(sample_run(), [0, 18], suggested=2))
-    assert "\n2 labels to check: " in capsys.readouterr().out
+    assert "\n2 labels to check, which may be right: " in capsys.readouterr().out
 
     bad = Quarantined("a/b.jpg", "empty", "0 bytes")
     found = sample_run(name=lambda number: f"{HOSTILE[number]}\x1b[31m"[-99:], quarantine=[bad])
@@ -221,7 +222,10 @@ def test_discover_sorts_a_folder_once_and_then_reads_the_run(real: Real) -> None
     assert lines[0].startswith("36 images: 9 labelled, ")
     assert lines[1] == "k = 6, given: 3 known categories and 3 new."
     assert lines[-4:] == ["  empty: 0 bytes", "    ash/broken.png", "", f"Report: {real.run / 'report.html'}"]
-    assert real.done.err.splitlines()[0] == "sortal: 1 file could not be read and will be left out."
+    assert real.done.err.splitlines()[:2] == [
+        "sortal: 1 label is not used: 1 of unreadable images.",
+        "sortal: 1 file could not be read and will be left out.",
+    ]
     assert (real.run / "report.html").stat().st_size > 10_000
     assert load_run(real.run).facts.settings.backbone == "convnet"
     again = invoke("discover", real.images, "--out", real.run, *QUICK, "--json")
@@ -293,10 +297,13 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     found = replace(sample_run(), k=KChoice(k=6, estimated=False, known=4))
     assert shown(found, capsys)[1] == "k = 6, given: 4 known categories and 2 new."
     assert found.metrics is not None
-    metrics = replace(found.metrics, accuracy=Accuracy(all=0.5, old=0.98765, new=None), images=1234)
+    accuracy = Accuracy(all=0.5, old=0.98765, new=None)
+    metrics = replace(found.metrics, accuracy=accuracy, known_accuracy=0.8012, images=1234)
     lines = shown(replace(found, metrics=metrics), capsys)
-    accuracy = "Accuracy, %: All 50.0, Old 98.8, New n/a; on the 1,234 unlabelled images whose truth is known."
-    assert lines[-5:] == ["", accuracy, "", f"Report: {found.report}", ""]
+    line = (
+        "Accuracy, %: All 50.0, Old 98.8 (80.1 by name), New n/a; on the 1,234 unlabelled images whose truth is known."
+    )
+    assert lines[-5:] == ["", line, "", f"Report: {found.report}", ""]
 
 
 @pytest.mark.parametrize("count", [24, 25, 1000])

@@ -1,11 +1,12 @@
 """Settings changed by name."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sortal.config import Contrast, Discovery, Recipe, Training, changed, combinations, described, differences
+from sortal.config import Contrast, Discovery, Recipe, changed, combinations, described, differences
+from sortal.config.changes import changeable
 from sortal.discovery.defaults import recipe_for
 from sortal.errors import InputError
 
@@ -76,11 +77,8 @@ def test_several_values_are_combined() -> None:
 
 
 def test_settings_are_described_by_their_help_or_their_rule() -> None:
-    @dataclass(frozen=True)
-    class Some:
-        share: float = 0.5
-
-    assert described(Some) == ["losses.share = 0.5: a number"]
-    assert described(None) == []
-    assert "losses.temperature = 1.0: a number of at least 0.001" in described(Contrast)
-    assert Training().batch_size == 128
+    found = described(recipe())
+    assert [line.partition(" = ")[0] for line in found] == [*changeable(recipe())], "all that can be changed"
+    assert "losses.temperature = 1.0: a number of at least 0.001" in found
+    assert "training.batch_size = 128: a whole number of at least 1" in found
+    assert not any(line.startswith("losses") for line in described(recipe("kmeans")))

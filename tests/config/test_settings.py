@@ -84,8 +84,17 @@ def test_keywords_become_records_and_a_misspelt_one_is_refused() -> None:
     given = {"k": 3, "weights": Path("w.pth"), "views": "live", "unlisted": "ignore"}
     found = from_keywords(given, Discovery, Reading)
     assert found == (Discovery(k=3, weights="w.pth", views="live"), Reading(unlisted="ignore"))
-    with pytest.raises(InputError, match=r"^'metod' is not a setting\. Did you mean 'method'\?$"):
+    with pytest.raises(
+        InputError, match=r"^'metod' is not a setting\. Did you mean 'method'\? The settings are k, gran"
+    ):
         from_keywords({"metod": "gcd"}, Discovery, Reading)
+    with pytest.raises(InputError, match=r"Did you mean 'out'\? The settings are out, k, "):
+        from_keywords({"outt": "run"}, Discovery, Reading, others=["out"])
+
+
+def test_further_settings_are_a_mapping_texts_or_one_text() -> None:
+    for given in ({"training.batch_size": 64}, ["training.batch_size=64"], "training.batch_size=64"):
+        assert Discovery(set=given).set == ("training.batch_size=64",)
     with pytest.raises(InputError, match=r"^'k' is not a setting\. The settings are folders, unlabelled, "):
         from_keywords({"k": 3}, Reading)
 

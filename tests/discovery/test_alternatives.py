@@ -9,11 +9,12 @@ import pytest
 from support.runtimes import CPU
 
 from sortal.cli import options
-from sortal.config import Discovery, Reading
+from sortal.config import FASTER, Discovery, Reading
 from sortal.discovery import alternatives
 from sortal.discovery.alternatives import quicker
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
+from sortal.errors import InputError
 from sortal.images.image_set import image_set
 
 VIT = "vit_small_patch14_dinov2"
@@ -64,6 +65,25 @@ def test_each_way_is_priced_with_the_recipe_that_it_would_have(tmp_path: Path, m
     assert job.recipe.training.epochs == 40, "fewer for more images"
     assert (small.image_size, small.recipe) == (112, job.recipe)
     assert (untrained.settings.method, untrained.recipe.learns) == ("kmeans", False)
+
+
+def test_a_smaller_network_is_named_where_its_weights_can_be_had(tmp_path: Path) -> None:
+    job = job_of(9000, tmp_path / "run", backbone=VIT, weights="random")
+    job = replace(job, settings=replace(job.settings, weights=None))
+
+    def priced(job: Job) -> float:
+        if job.settings.backbone == FASTER and not there:
+            raise InputError("The weights cannot be downloaded.")
+        return 3600.0
+
+    there = True
+    (way,) = (way for way in quicker(job, 7200.0, None, priced) if "backbone" in way.settings)
+    assert way.settings == {"backbone": FASTER}
+    assert way.action.startswith("use a smaller network, which takes an estimated 60 min and sorts worse, ")
+    there = False
+    assert [*map(len, (quicker(job, 7200.0, None, priced), quicker(job, 7200.0, 112, priced)))] == [2, 3]
+    fast = replace(job, settings=replace(job.settings, backbone=FASTER))
+    assert all("backbone" not in way.settings for way in quicker(fast, 7200.0, None, lambda _: 1.0))
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,9 @@ def test_toml_has_the_names_of_arguments_and_tables_of_other_settings(tmp_path: 
         'method = "gcd"\nk = 7\nbackbone = "convnet"\nepochs = 1\nset = ["select=false"]\nunlisted = "ignore"\n'
         "[losses]\ntemperature = 0.5\n[training]\nbatch_size = 16\n"
     )
+    for text in ('set = "select=false"\n', "[set]\nselect = false\n"):
+        (tmp_path / "one.toml").write_text(text)
+        assert settings_in(tmp_path / "one.toml")["set"] in (("select=false",), ("select=False",))
     found = settings_in(file, {"epochs"})
     changes = ("select=false", "losses.temperature=0.5", "training.batch_size=16")
     assert found == {"method": "gcd", "k": 7, "backbone": "convnet", "unlisted": "ignore", "set": changes}

@@ -39,6 +39,8 @@ def test_a_model_without_images_sorts_as_its_run_does_and_leaves_nothing_behind(
         np.testing.assert_array_equal(getattr(ours.assignments, name), getattr(theirs.assignments, name))
     assert len({*ours.assignments.status.tolist()}) > 1
     assert sortal.load(hub).categories == tuple(sorted_run.run.names.values())
+    assert repr(sortal.load(hub)) == f"<Model: 3 known and 3 new categories; {str(hub)!r}>"
+    assert repr(ours).startswith(f"<Prediction: {len(ours.assignments)} images, 0 added; <Run: ")
     assert sorted(path.name for path in hub.rglob("*")) == before
     with pytest.raises(InputError, match="exported without its images, so none can be added"):
         sortal.load(hub).predict(more, update=True, runtime=CPU)

@@ -1,6 +1,7 @@
 """Forecasts: counts, and times and sizes derived from measurements; nothing is written."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,17 +18,19 @@ from support.costs import measurements
 from support.runtimes import CPU
 
 from sortal.cli import options
-from sortal.config import LARGER, SMALLER, Discovery, Reading
+from sortal.config import FASTER, LARGER, SMALLER, Discovery, Reading
 from sortal.discovery import defaults
 from sortal.discovery import forecast as forecasting
 from sortal.discovery.costs import Work
 from sortal.discovery.forecast import STARTING, RunForecast, forecast, forecast_prediction, quicker_ways
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import stages_of
+from sortal.discovery.rates import Measurements
 from sortal.errors import InputError, Remedy
 from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
+from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_without_weights
 from sortal.system.text import duration
 
@@ -112,7 +115,7 @@ def test_tokens_of_a_transformer_are_cached_if_they_fit(tmp_path: Path, monkeypa
     monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements())
     windows = replace(TRANSFORMER, set=("training.windows=true",))
     whole, windowed = (forecast(job_of(images, tmp_path / "run", each)) for each in (TRANSFORMER, windows))
-    for found, tokens in ((measured, 1 + 196), (whole, 1 + 196), (windowed, 1 + 196 // 2)):
+    for found, tokens in ((measured, 1 + 196), (whole, 1 + 196), (windowed, 1 + 196 // 4)):
         assert (found.k, found.views) == (4, 2)
         # Images, views, bytes of a number, patches and class, width; in a file, which survives a kill
         assert found.tokens == token_cache.TokenPlan(8 * 2 * 2 * tokens * 64, "file")
@@ -194,6 +197,27 @@ def test_a_plan_of_more_than_ten_minutes_names_quicker_ways_with_their_prices(
     assert "epochs=1" in forecast(job).quicker
     monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements(step=100.0))
     assert not forecast(job).quicker
+
+
+def test_a_smaller_network_has_a_price_by_its_own_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of training takes 6,000 s, and 10 s with the smaller network, of which nothing is downloaded."""
+    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", TRANSFORMER)
+    job = replace(job, settings=replace(job.settings, weights=None))
+    monkeypatch.setattr(forecasting, "check_downloadable", lambda _: None)
+    monkeypatch.setattr(forecasting, "cached_weights", lambda _: None)
+    monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements(step=6000.0))
+    measured = list[str]()
+
+    def other(backbone: Backbone, before: Measurements) -> Measurements:
+        measured.append(backbone.spec.name)
+        return replace(before, step=10.0)
+
+    monkeypatch.setattr(forecasting, "measure_network", other)
+    said = forecast(job, options.spell).quicker
+    assert measured == [FASTER]
+    assert re.search(
+        rf"use a smaller network, which takes an estimated \d+ s and .* \(--backbone {FASTER}\)", said, re.I
+    )
 
 
 def test_a_forecast_that_fails_keeps_no_run_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,17 @@
 """Rates: a sample from all over the images, and timings that are long enough."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from support.costs import measurements
 
 from sortal.discovery import rates
-from sortal.discovery.rates import choose_sample, seconds_each
+from sortal.discovery.rates import choose_sample, measure_network, seconds_each
 from sortal.images.image_set import image_set
 
 
@@ -23,6 +27,24 @@ def test_work_doubles_until_it_takes_long_enough(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(rates, "perf_counter", lambda: now)
     assert seconds_each(work, torch.device("cpu")) == pytest.approx(0.3)
     assert tried == [1, 1, 2, 4]
+
+
+def test_another_network_is_measured_by_views_and_its_steps_are_taken_in_proportion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the network that was measured, a view takes 0.25 s and a step 2 s; of the other, so many images 1 s."""
+    seen = list[tuple[int, ...]]()
+
+    def seconds(work: Callable[[int], object], _: torch.device) -> float:
+        work(2)
+        return 1.0
+
+    backbone = Mock(side_effect=lambda images: seen.append(tuple(images.shape)), device=torch.device("cpu"))
+    backbone.spec = SimpleNamespace(image_size=16)
+    monkeypatch.setattr(rates, "seconds_each", seconds)
+    found = measure_network(backbone, measurements())
+    assert seen == [(8, 3, 16, 16)] * 2
+    assert found == measurements(view=0.125, crop=0.125, step=1.0)
 
 
 def test_fewer_images_are_read_where_files_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,10 +36,9 @@ from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.learning.health import Probe
+from sortal.learning.health import Probe, Validation
 from sortal.learning.step import TrainingStep
 from sortal.learning.token_cache import Budget
-from sortal.learning.validation import Validation
 from sortal.reviews.loading import save_run
 from sortal.runs.run import INITIAL, LOG, Run
 from sortal.runs.storage import HEAD

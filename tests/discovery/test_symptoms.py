@@ -70,8 +70,13 @@ def test_single_images_and_a_weak_basis_are_pointed_out() -> None:
     object.__setattr__(run, "categories", categories)
     single = "1 category has only one image: 'new 1'. k may be too large."
     assert symptoms(run) == [single]
+    calibrated = run.confidence
     object.__setattr__(run, "confidence", replace(run.confidence, held_out=7))
     assert symptoms(run)[1:] == [single], "after what all of it rests on"
+    object.__setattr__(run, "confidence", calibrated)
+    emptied = tuple(replace(each, size=0) if each.kind == "new" else each for each in run.categories)
+    object.__setattr__(run, "categories", emptied)
+    assert symptoms(run) == ["2 categories have no image at all: 'new 1', 'new 2'. k is larger than what was found."]
     few, none = (symptoms(replace(healthy(), confidence=replace(run.confidence, held_out=n))) for n in (7, 0))
     assert few == ["Confidence rests on 7 held-out images only, so it is not calibrated. Label more images."]
     assert none[0].startswith("Confidence rests on distances alone, as fewer than 20 labelled images could be held out")

@@ -42,7 +42,10 @@ def test_truth_is_written_apart_and_leads_nothing(tmp_path: Path, quickly: None)
     seen, others = (lines(tmp_path / name / WATCHED) for name in ("first", "second"))
     assert len(seen) == len(others) == first.facts.training.epochs
     assert seen != others
-    assert seen[-1].keys() == {"epoch", "all", "old", "new"}
+    assert [*seen[-1]] == ["round", "epoch", "k", "known", "images", "all", "old", "new"]
+    assert first.metrics is not None
+    scored = first.metrics.images + first.confidence.held_out
+    assert (seen[-1]["k"], seen[-1]["images"]) == (6, scored), "held-out labels are hidden from training"
     assert not (tmp_path / "unwatched" / WATCHED).exists()
     assert unwatched.k == first.k
 
@@ -86,8 +89,20 @@ def test_accuracy_is_that_of_clusters_and_the_next_hook_is_called(tmp_path: Path
     truth = np.array([0, 1, 0, 0])  # by row: of the images 0, 0, 1, 0
     watch = watching(truth, tmp_path / "a" / "b.jsonl", seed=0, then=lambda epoch, *_: called.append(epoch))
     watch(3, Table(), {})
-    assert lines(tmp_path / "a" / "b.jsonl") == [{"epoch": 3, "all": 2 / 3, "old": 0.5, "new": 1.0}]
-    assert called == [3]
+    watch(0, Table(), {"round": 2})
+    row = {"round": 1, "epoch": 3, "k": 2, "known": 1, "images": 3, "all": 2 / 3, "old": 0.5, "new": 1.0}
+    assert lines(tmp_path / "a" / "b.jsonl") == [row, row | {"round": 2, "epoch": 0}]
+    assert called == [3, 0]
+
+
+def test_the_rounds_of_sortals_own_method_are_told_apart(tmp_path: Path, quickly: None) -> None:
+    """The first learns to count, without the labels of some classes, so what is old in it is not old in the others."""
+    tiny.sort(tiny.as_array(), tmp_path / "run", method="sortal", k="auto", epochs=3, watch_truth=True)
+    seen = lines(tmp_path / "run" / WATCHED)
+    assert [(row["round"], row["epoch"]) for row in seen] == sorted({(row["round"], row["epoch"]) for row in seen})
+    assert {row["round"] for row in seen} >= {1, 2, 3}
+    assert {row["round"] for row in seen if row["known"] < 3} == {1}
+    assert all(row["k"] == 6 for row in seen)
 
 
 def test_a_function_of_ones_own_is_called_after_each_epoch(tmp_path: Path, quickly: None) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from support.exports import of_pixels
 from support.sample_run import sample_run
 
+from sortal.config import VECTORS
 from sortal.exchange.card import card_of
 from sortal.runs.run import Run
 
@@ -24,6 +25,7 @@ def test_a_card_has_the_facts_of_a_run() -> None:
     assert found["known"].startswith("4: ")
     assert run.metrics is not None
     assert found["accuracy, all classes"] == f"{100 * (run.metrics.accuracy.all or 0):.1f}%"
+    assert found["accuracy, known classes by name"] == "90.0%"
     assert "measured" not in found
     assert found["seed"] == str(run.facts.settings.seed)
     assert any("not on images from elsewhere" in each for each in card_of(run).limits)
@@ -48,3 +50,19 @@ def test_groups_reviews_and_missing_folders_are_counted() -> None:
     assert found["moments"] == "6; images of one count once"
     assert found["reviewed by people"] == "1 confirmed, 1 moved"
     assert "from" not in found
+    listed = replace(run, facts=replace(run.facts, folders=()))
+    given = replace(run, facts=replace(run.facts, folders=("/home/me/photos",)))
+    assert ("from" in said(listed), "from" in said(given)) == (False, True), "a list is not of the current folder"
+
+
+def test_the_card_of_feature_vectors_is_not_about_images() -> None:
+    run = sample_run(images=12)
+    run = replace(
+        run, facts=replace(run.facts, features="/home/me/a.npz", backbone=replace(run.facts.backbone, name=VECTORS))
+    )
+    for each in (run, replace(run, metrics=None, confidence=replace(run.confidence, held_out=3))):
+        card = card_of(each)
+        text = " ".join([*card.limits, *(word for rows in card.facts.values() for row in rows for word in row)])
+        assert "feature vectors" in text
+        assert "image" not in text
+        assert "a.npz" not in text

@@ -42,9 +42,10 @@ def test_the_card_has_what_was_measured(sorted_run: SortedRun, tmp_path: Path) -
     results = ModelCard.load(out / "README.md").data.eval_results
     assert results is not None
     scores = metrics.accuracy
-    measured = {"all": scores.all, "known": scores.old, "new": scores.new}
+    measured = {"all classes": scores.all, "known classes": scores.old, "new classes": scores.new}
+    measured["known classes by name"] = metrics.known_accuracy
     assert {each.metric_name: each.metric_value for each in results} == {
-        f"Accuracy, {name} classes": round(value, 4) for name, value in measured.items() if value is not None
+        f"Accuracy, {name}": round(value, 4) for name, value in measured.items() if value is not None
     }
 
 
@@ -101,7 +102,9 @@ def test_only_the_network_that_the_run_describes_is_copied(copied_run: SortedRun
 def test_places_in_settings_are_shortened() -> None:
     facts, place = sample_run().facts, "/home/me/net.pth"
     settings = replace(facts.settings, set=("training.epochs=3", f"weights={place}"), weights=place)
-    shared = handed_over(replace(sample_run(), facts=replace(facts, settings=settings, weights=f"of {place}")))
+    facts = replace(facts, settings=settings, weights=f"of {place}", notes=("2 images appear twice: ann.png",))
+    shared = handed_over(replace(sample_run(), facts=replace(facts, command="sortal discover ../ann/photos")))
+    assert (shared.facts.notes, shared.facts.command) == ((), ""), "both name files"
     assert shared.facts.settings.set == ("training.epochs=3", "weights=net.pth")
     assert (shared.facts.settings.weights, shared.facts.weights) == ("net.pth", "of net.pth")
 

@@ -465,7 +465,7 @@ def test_a_label_that_may_mean_no_label_is_asked_about(tmp_path: Path, name: str
     table.write_text(f"file_name,label\noak/1.jpg,oak\nelm/2.jpg,{name}\nelm/3.jpg,{name}\n")
     message = refused(r"would be taken for a class with 2 images", tmp_path, labels=table)
     assert message.startswith(f"The label {name!r} ")
-    assert "(placeholders='unlabelled'), or say that this is what you mean (placeholders='classes')." in message
+    assert "(placeholders='unlabelled'), or keep them as classes (placeholders='classes')." in message
     assert read_images(tmp_path, labels=table, placeholders="classes").classes == tuple(sorted(("oak", name)))
     images = read_images(tmp_path, labels=table, placeholders="unlabelled")
     assert (images.classes, images.unlabelled.tolist()) == (("oak",), [False, True, True])

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -23,6 +24,7 @@ from sortal.learning.checkpoint import (
     PREVIOUS_CHECKPOINT,
     Checkpoint,
     TrainingProgress,
+    TrainingState,
     load,
     parse,
     run_key,
@@ -85,6 +87,21 @@ def test_two_checkpoints_are_kept_and_the_newest_is_loaded(tmp_path: Path, caplo
     (tmp_path / CHECKPOINT).unlink()  # as if not written yet
     assert alike(load(tmp_path), example(2))
     assert caplog.messages == []  # that is no damage
+
+
+def test_of_a_complete_training_only_the_result_is_kept(tmp_path: Path) -> None:
+    state = TrainingState(a_convnet(), replace(BUILT_IN["gcd"].training, epochs=2))
+    state.optimiser.buffers = {name: torch.ones_like(value) for name, value in state.trainable().items()}
+    sizes = []
+    for state.progress.epoch in (1, 2):
+        save(state.checkpoint(KEY), tmp_path)
+        sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
+    assert [path.name for path in tmp_path.iterdir()] == [CHECKPOINT]
+    assert sizes[1] < sizes[0], "nor momentum"
+    found = load(tmp_path)
+    assert found is not None
+    assert state.is_result_of(found)
+    state.restore(found)
 
 
 def test_every_changed_or_missing_byte_is_detected(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from sortal.errors import InputError
 from sortal.learning.averages import MovingAverage, Tail
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
-from sortal.learning.batches import Batch
-from sortal.learning.image_table import ImageTable
+from sortal.learning.batches import Batch, ImageTable
 from sortal.learning.methods import Method
 from sortal.learning.optimiser import Optimiser, TorchOptimiser
 from sortal.learning.step import TrainingStep

@@ -164,10 +164,10 @@ def test_the_best_weights_before_an_interruption_are_kept(tmp_path: Path, monkey
     seen: list[dict[str, Any]] = []
 
     def accuracy(self: Any) -> float:
-        seen.append(weights(self.trunk.backbone))
+        seen.append(weights(self.table.trunk.backbone))
         return next(scores)
 
-    monkeypatch.setattr("sortal.learning.validation.Validation.accuracy", accuracy)
+    monkeypatch.setattr("sortal.learning.health.Validation.accuracy", accuracy)
     interrupt(tmp_path, 2 * STEPS + 1)
     method = a_convnet()
     result = resume(tmp_path, method)

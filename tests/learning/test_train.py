@@ -47,13 +47,12 @@ from sortal.learning import views
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch, draw
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
-from sortal.learning.health import Probe
+from sortal.learning.health import Probe, Validation
 from sortal.learning.methods import Contrastive, Method
 from sortal.learning.optimiser import Optimiser
 from sortal.learning.step import TrainingStep, schedule
 from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import TrainingResult
-from sortal.learning.validation import Validation
 from sortal.system.device import Compute
 from sortal.system.distributed import launch
 from sortal.system.files import lock_folder
@@ -562,7 +561,7 @@ def not_read(store: PixelStore) -> PixelStore:
         ((a_set()[0], not_read(a_set()[1])), r"1 could not be read: '3\.png'\. Leave them out"),
         ((a_set()[0], store_of([*noise(21, SMALL), noise(1, SMALL)[0][:7]])), r"the first in row 21 \(7 × "),
         ((named(["a"] * 3, range(3)), small_store(3, SMALL)), "include training images, but all .* are for validation"),
-        (a_set(), "views must be None or 'auto' for a backbone without frozen blocks, .* got 4"),
+        (a_set(), "views must be 'auto' or 'live' .None in Training. for a backbone without frozen blocks, .* got 4"),
     ],
 )
 def test_invalid_input_is_refused_and_nothing_is_written(tmp_path: Path, data: Any, message: str) -> None:

@@ -19,7 +19,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
-from sortal.learning.validation import Validation
+from sortal.learning.health import Validation
 from sortal.system.device import Compute
 
 CPU = torch.device("cpu")
@@ -59,7 +59,7 @@ def test_only_labelled_images_and_validation_images_of_their_classes_count() -> 
     colours = [RED, GREEN, BLUE, (150, 40, 0), BLUE, RED]
     images = named(["red", "green", None, "red", "blue", "green"], held_out=[3, 4, 5])  # no labelled blue
     counted = validation(Colours(), images, store_of(plain(*colours)))
-    assert counted.rows.tolist() == [0, 1, 3, 5]
+    assert counted.table.rows.tolist() == [0, 1, 3, 5]
     assert counted.accuracy() == 0.5
 
 

@@ -79,3 +79,10 @@ def test_pages_get_what_columns_say() -> None:
     a = replace(a, columns=columns, group=np.array([0, 1, 2, 0, 3, 4]))
     told = filtering.told(a, np.array([2, 3]))
     assert told == {"cells": [[], [("weight", "1000"), ("site", "North")]], "stack": [[2], [0, 3]]}
+
+
+def test_an_image_is_in_the_folder_of_its_file() -> None:
+    run = sample_run(
+        categories=2, images=3, truth=False, file=lambda row: ("cam01/a/1.png", "cam02/1.png", "1.png")[row]
+    )
+    assert filtering.folders_around(run.assignments, np.array([2, 0, 1])) == ["", "cam01/a", "cam02"]

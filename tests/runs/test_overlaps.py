@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sortal.runs.overlaps import jaccard, match_by_overlap
+from sortal.runs.categories import jaccard, match_by_overlap
 
 
 def test_overlaps_are_shares_of_the_images_in_either() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from support.sample_run import sample_run
 from support.saved_runs import HALF, HOSTILE, a_run, hostile_run
 
 from sortal.errors import InputError
@@ -89,6 +90,10 @@ def test_hostile_names_are_unchanged_in_a_data_frame_and_escaped_in_html() -> No
         "<Run: 1,300 images (1 labelled, 433 known, 433 new, 433 unsure, 0 other) in 3 categories, 1 of them new; "
         f"{str(Path('photos-run/report.html'))!r}>"
     )
+    found = sample_run()
+    assert repr(found.assignments) == "<Assignments: 72 images in 6 categories>"
+    for each in (found, found.assignments, found.facts, found.k, found.metrics):
+        assert len(repr(each)) < 600, "a line or two, however many images there are"
 
 
 def test_the_summary_of_a_run_is_json() -> None:

@@ -26,9 +26,9 @@ from sortal.learning import checkpoint
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.health import Validation
 from sortal.learning.step import TrainingStep
 from sortal.learning.train import train
-from sortal.learning.validation import Validation
 from sortal.system.signals import defer_signals, handling
 
 BOTH = (signal.SIGINT, signal.SIGTERM)

@@ -38,6 +38,7 @@ METHOD_HELP = (
     "and FILE.py:CLASS; sortal by "
     "default."
 )
+REFERENCE_HELP = "The method to compare the others with: sortal by default, or else the first one."
 PRESET_HELP = "Names of presets, or the start of several: table3/cub/gcd, table3/cub, table3."
 SEEDS = ("0", "1", "2")
 SEEDS_HELP = "One or more whole numbers, a run each: 0 1 2 or 0,1,2."
@@ -139,7 +140,7 @@ def table(
 @benchmark.command
 def compare(
     *runs: Annotated[Path, Parameter(help="Folders of runs, and files of JSON lines of benchmarks/wild.py.")],
-    reference: Annotated[str, Parameter(help="The method to compare the others with.")] = "sortal",
+    reference: Annotated[str | None, Parameter(help=REFERENCE_HELP)] = None,
     method: Annotated[tuple[str, ...], Several, Parameter(help="The others; all by default.")] = (),
     score: Annotated[Literal["all", "old", "new", "mean"], Parameter(help="What to compare.")] = "all",
     out: Annotated[Path | None, Parameter(help="Folder for the tables and the plot of ranks.")] = None,

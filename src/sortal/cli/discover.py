@@ -271,9 +271,11 @@ def _print_result(run: "Run") -> None:
     headings = ("Category", "Kind", "Images", *map(str.capitalize, counts), "Cohesion")
     printing.print_table(headings, printing.abridge(rows, "more category", "more categories"))
     if count := len(run.assignments.labels_to_check):
-        print(f"\n{plural(count, 'label')} to check: sortal review shows what each image looks like instead.")
+        checked = f"{plural(count, 'label')} to check, which may be right"
+        print(f"\n{checked}: sortal review shows what each image looks like instead.")
     if (m := run.metrics) is not None:
-        figures = ", ".join(f"{part.capitalize()} {printing.share(each)}" for part, each in vars(m.accuracy).items())
+        every, old, new = map(printing.share, astuple(m.accuracy))
+        figures = f"All {every}, Old {old} ({printing.share(m.known_accuracy)} by name), New {new}"
         print(f"\nAccuracy, %: {figures}; on the {plural(m.images, 'unlabelled image')} whose truth is known.")
     printing.print_unreadable(run.quarantine)
 

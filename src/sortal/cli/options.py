@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sortal.config import Auto, SettingsGroup, described, load_method, registration_of
+from sortal.config import Auto, Discovery, SettingsGroup, described, load_method, registration_of
+from sortal.discovery.defaults import recipe_for
 from sortal.errors import InputError
 
 Images = Annotated[list[Path], Parameter(help="A folder of images, or several.", negative="")]
@@ -63,8 +64,9 @@ def settings_of_methods() -> str:
     for token, after in zip(tokens, (*tokens[1:], ""), strict=True):
         option, _, value = token.partition("=")
         for reference in split([value or after]) if option == "--method" else ():
-            of = registration_of(load_method(reference))
-            found += [f"Settings of {of.title}, for --set NAME=VALUE:", *(f"  {line}" for line in described(of.losses))]
+            recipe = recipe_for(Discovery(method=load_method(reference)), 1, on_gpu=True)
+            title = registration_of(recipe.method).title
+            found += [f"Settings of {title}, for --set NAME=VALUE:", *(f"  {line}" for line in described(recipe))]
     return "\n".join(found)
 
 

@@ -12,7 +12,18 @@ from sortal.config.methods import (
     registration_of,
 )
 from sortal.config.plugins import is_reference, load_method, load_named_backbone, registered_backbone
-from sortal.config.rules import AUTO, OWN_K, Auto, Rule, SettingsGroup, describe, from_keywords, option, rules_of
+from sortal.config.rules import (
+    AUTO,
+    OWN_K,
+    Auto,
+    Rule,
+    SettingsGroup,
+    as_texts,
+    describe,
+    from_keywords,
+    option,
+    rules_of,
+)
 from sortal.config.settings import (
     BACKBONE,
     CONVNET,

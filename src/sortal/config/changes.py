@@ -91,10 +91,8 @@ def _unknown(name: str, rules: dict[str, Rule], method: str) -> str:
     return f"{quoted(name)} is not a setting of {method}. {hint}"
 
 
-def described(losses: type | None) -> list[str]:
-    """Return a line for each setting of a method: its name, default and meaning, or what it may be."""
-    rules = {} if losses is None else rules_of(losses)
-    return [
-        f"losses.{each.name} = {each.default}: {each.metadata.get('help') or rules[each.name]}"
-        for each in (fields(losses) if losses is not None else ())
-    ]
+def described(recipe: Recipe) -> list[str]:
+    """Return a line for each setting that can be changed: its name, its value, and its meaning or what it may be."""
+    losses = () if recipe.losses is None else fields(recipe.losses)
+    meanings = {f"losses.{each.name}": each.metadata.get("help") for each in losses}
+    return [f"{name} = {_of(recipe, name)}: {meanings.get(name) or rule}" for name, rule in changeable(recipe).items()]

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from operator import ge, gt, le
 from types import NoneType, UnionType
@@ -79,8 +79,8 @@ class SettingsGroup:
             value = getattr(self, name)
             if rule.text and isinstance(value, os.PathLike):
                 value = os.fspath(value)
-            if rule.several and isinstance(value, Mapping):
-                value = tuple(f"{key}={each}" for key, each in value.items())
+            if rule.several:
+                value = as_texts(value)
             if not rule.holds(value):
                 raise InputError(f"{name} must be {rule}, got {quoted(value)}.")
             if rule.several:
@@ -90,16 +90,28 @@ class SettingsGroup:
             object.__setattr__(self, name, value)
 
 
-def from_keywords(given: Mapping[str, Any], *records: type[SettingsGroup]) -> tuple[Any, ...]:
-    """Make one of each record from keyword arguments, and refuse a name that none of them declares."""
+def as_texts(value: Any) -> Any:
+    """Return a mapping as texts, name=value, and a single text as one of several; any other value as it is."""
+    if isinstance(value, Mapping):
+        return tuple(f"{name}={each}" for name, each in value.items())
+    return (value,) if isinstance(value, str) else value
+
+
+def from_keywords(
+    given: Mapping[str, Any], *records: type[SettingsGroup], others: Collection[str] = ()
+) -> tuple[Any, ...]:
+    """Make one of each record from keyword arguments, and refuse a name that none of them declares.
+
+    `others` are further names that may have been meant.
+    """
     home = {each.name: record for record in records for each in fields(record)}
     for name in given:
         if name not in home:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, home)
-            hint = f"Did you mean {near[0]!r}?" if near else f"The settings are {', '.join(home)}."
-            raise InputError(f"{quoted(name)} is not a setting. {hint}")
+            near = get_close_matches(name, [*others, *home])
+            hint = f"Did you mean {near[0]!r}? " if near else ""
+            raise InputError(f"{quoted(name)} is not a setting. {hint}The settings are {', '.join([*others, *home])}.")
     return tuple(record(**{name: value for name, value in given.items() if home[name] is record}) for record in records)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from sortal.config import CONVNET, SMALLER, VECTORS
+from sortal.config import CONVNET, FASTER, SMALLER, VECTORS
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job
 from sortal.errors import InputError, Remedy
@@ -34,11 +34,12 @@ def quicker(job: Job, took: float, small: int | None, price: Callable[[Job], flo
         n = min(settings.learn_on or len(job.images), len(job.images))
         try:
             recipe = recipe_for(settings, n, on_gpu=job.on_gpu)
-        except InputError:  # of another setting that does not go together with it
+            seconds = price(replace(job, settings=settings, recipe=recipe))
+        except InputError:  # of another setting that does not go together with it, or weights that cannot be had
             continue
-        seconds = price(replace(job, settings=settings, recipe=recipe))
         if seconds <= WORTH * took:
-            costs = f"takes about {duration(seconds)} and sorts {_cost(job, next(iter(change)))}"
+            about = "an estimated" if "backbone" in change else "about"
+            costs = f"takes {about} {duration(seconds)} and sorts {_cost(job, next(iter(change)))}"
             ways.append(Remedy(f"{action}, which {costs}", **change))
     return ways
 
@@ -60,6 +61,8 @@ def _ways(job: Job, small: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"learn on {plural(sample, 'image')} and predict the others", {"learn_on": sample}
     if small is not None:
         yield "see smaller images", {"image_size": small}
+    if settings.weights is None and settings.backbone not in (CONVNET, VECTORS, FASTER):
+        yield "use a smaller network", {"backbone": FASTER}
     if not job.recipe.learns:
         return
     if epochs > 1 and settings.backbone in (CONVNET, VECTORS):

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from sortal.config import LIVE, Discovery, Reading, differences, registration_of
+from sortal.config import LIVE, Discovery, Reading, as_texts, differences, registration_of
 from sortal.discovery.defaults import recipe_for
 from sortal.errors import InputError, quoted
 from sortal.runs.facts import RunFacts
@@ -56,7 +56,7 @@ def _of_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"The configuration {str(path)!r} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise InputError(f"The configuration {str(path)!r} must be TOML, but it is not: {error}.") from error
-    changes = list(found.pop("set", ()))
+    changes = list(as_texts(found.pop("set", ())))
     for table in TABLES:
         if isinstance(under := found.pop(table, {}), dict):
             changes += [f"{table}.{name}={value}" for name, value in under.items()]

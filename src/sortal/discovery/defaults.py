@@ -132,6 +132,16 @@ def _epochs_on_cpu(n_images: int) -> int:
     return max(min(STEPS_OF_FEW // n, EPOCHS_OF_FEW), min(max(STEPS_ON_CPU // n, fewest), most))
 
 
+def suited_to_network(recipe: Recipe, settings: Discovery, *, has_trunk: bool) -> Recipe:
+    """Return the recipe with new views in every epoch for a network that is trained as a whole, if views are "auto".
+
+    Views are cached as what frozen blocks make of them, which such a network has none of.
+    """
+    if has_trunk or settings.views != AUTO or not isinstance(recipe.training.views, int):
+        return recipe
+    return replace(recipe, training=replace(recipe.training, views=AUTO))
+
+
 def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: int, on_gpu: bool) -> list[str]:
     """Report the defaults that were chosen, and suggest settings that may suit better."""
     of, training = registration_of(recipe.method), recipe.training
@@ -139,8 +149,12 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
     network = settings.backbone not in (CONVNET, VECTORS)
     chosen = trains and settings.epochs == AUTO and network
     if chosen and not on_gpu and settings.views == AUTO:
-        short = f"{plural(training.epochs, 'epoch')} on {training.views} views of each image"
-        found.append(f"Without a GPU, training is short: {short}. {VIEWS} may sort better, and take longer.")
+        if isinstance(training.views, int):
+            which, more = f"{training.views} views of each image", f"{VIEWS} may sort better, and take longer."
+        else:
+            which, more = "new views in every epoch", "The backbone is trained as a whole, so no views can be cached."
+        short = f"{plural(training.epochs, 'epoch')} on {which}"
+        found.append(f"Without a GPU, training is short: {short}. {more}")
     elif chosen and on_gpu and of.losses is not Rounds:
         few = f"for fewer than {FEW_IMAGES:,} images (the paper: {EPOCHS})"
         why = "as in the paper" if training.epochs == EPOCHS else few

@@ -19,19 +19,8 @@ from sortal.runs.run import Run
 from sortal.system.text import duration, setting
 
 CHANGE_TRAINING = (
-    "method",
-    "backbone",
-    "weights",
-    "image_size",
-    "epochs",
-    "lr",
-    "views",
-    "trained",
-    "set",
-    "seed",
-    "held_out",
-    "learn_on",
-    "groups",
+    *("method", "backbone", "weights", "image_size", "epochs", "lr", "views", "trained", "set", "seed"),
+    *("held_out", "learn_on", "groups"),
 )
 OLD_K_MAX, BEFORE_1_0 = 1000, ("0.", "1.0.0rc")  # how the versions begin that had it as a default
 

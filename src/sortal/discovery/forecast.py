@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sortal.config import AUTO, CONVNET, VIEWS, Granularity, Rounds, Training, is_reference
+from sortal.config import AUTO, CONVNET, FASTER, VIEWS, Granularity, Rounds, Training, is_reference
 from sortal.discovery import defaults, stages
 from sortal.discovery.alternatives import LONG, SMALL_SIZE, quicker
 from sortal.discovery.costs import FEATURE_BYTES, Work, disk, memory, model_bytes, seconds, seconds_to_report
@@ -22,7 +22,7 @@ from sortal.discovery.job import Job
 from sortal.discovery.label_splits import held_out
 from sortal.discovery.pipeline import backbone_of, stages_of
 from sortal.discovery.prediction import read_more
-from sortal.discovery.rates import Measurements, measure, measure_step
+from sortal.discovery.rates import Measurements, measure, measure_network, measure_step
 from sortal.discovery.sampling import TABLE_BYTES, learned_part, remedies
 from sortal.errors import InputError, Remedy, Spelling
 from sortal.learning import token_cache
@@ -282,6 +282,9 @@ def _tokens_fit(job: Job, backbone: Backbone) -> bool:
 def _price(job: Job, backbone: Backbone, measured: Measurements) -> float:
     """Return the seconds of a job with other settings than those that were measured, which it learns on a part of."""
     whole, (job, _) = job, learned_part(job)
+    if job.settings.backbone == FASTER != backbone.spec.name:
+        backbone = _load_backbone(job, [])
+        measured = measure_network(backbone.to(job.device), measured)
     training = job.recipe.training if job.recipe.learns else replace(job.recipe.training, epochs=0)
     views, _ = _planned_views(job, backbone, training, [], least=2)
     size = (job.image_size or backbone.spec.image_size) / backbone.spec.image_size

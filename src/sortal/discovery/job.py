@@ -245,7 +245,7 @@ def _find(
             f"granularity must be 'usual' where k is given, got {wanted.settings.granularity!r} with k = "
             f"{wanted.settings.k}.",
             Remedy("let k be estimated", k=AUTO),
-            Remedy("give another k alone"),
+            Remedy("leave granularity out, and give another k"),
         )
     _check_method(wanted, facts)
     if file is not None:

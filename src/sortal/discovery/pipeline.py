@@ -94,7 +94,7 @@ def discover(
     if config is not None:
         found = settings_in(config, {*settings, *(["labels"] if labels is not None else [])})
         labels, settings = found.pop("labels", labels), {**found, **settings}
-    how, reading = from_keywords(settings, Discovery, Reading)
+    how, reading = from_keywords(settings, Discovery, Reading, others=discover.__kwdefaults__ or ())
     images = images.folder if isinstance(images, Run) else images
     if features is not None and not isinstance(features, str | os.PathLike):
         if isinstance(labels, str | os.PathLike) or images is not None:
@@ -134,7 +134,8 @@ def carry_out(job: Job) -> Run:
     settings, processes = job.settings, job.processes
     start(job.device)
     job.runtime.progress("Loading the network", 0, 0)
-    backbone = processes.in_turn(lambda: backbone_of(job))
+    backbone = processes.in_turn(partial(backbone_of, job))
+    job = replace(job, recipe=defaults.suited_to_network(job.recipe, settings, has_trunk=backbone.has_trunk))
     with lock_folder(job.place if processes.is_first else None), ExitStack() as meanwhile:
         processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:

@@ -37,13 +37,14 @@ from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.reference import check_has_images, is_handed_over, reference_of
-from sortal.runs.run import DOUBTFUL_STATUSES, MODEL, REPORT, Assignments, Run, columns_of
+from sortal.runs.run import DOUBTFUL_STATUSES, KNOWN, MODEL, REPORT, Assignments, Run, columns_of
 from sortal.runs.storage import RUN, check_features
 from sortal.system import csv_tables
 from sortal.system.csv_tables import Column
 from sortal.system.distributed import alone
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime, shown
+from sortal.system.text import plural
 from sortal.web.report import report
 
 PREDICTED_COLUMNS = ("file_name", "category", "category_id", "status", "confidence", "distance", "next_category")
@@ -57,6 +58,10 @@ class Prediction:
     assignments: Assignments
     quarantine: tuple[Quarantined, ...]
     added: int  # images that were added to the run
+
+    def __repr__(self) -> str:
+        bad = f", {len(self.quarantine):,} unreadable" if self.quarantine else ""
+        return f"<Prediction: {plural(len(self.assignments), 'image')}{bad}, {self.added:,} added; {self.run!r}>"
 
     def columns(self) -> list[tuple[str, Column]]:
         """Return what the table says of each image, by name, then its own columns."""
@@ -91,6 +96,10 @@ class Model:
     """What sorts new images: a run, or one that was exported as hub, without its images."""
 
     run: Run
+
+    def __repr__(self) -> str:
+        known = sum(each.kind == KNOWN for each in self.run.categories)
+        return f"<Model: {known:,} known and {len(self.categories) - known:,} new categories; {str(self.run.folder)!r}>"
 
     @property
     def categories(self) -> tuple[str, ...]:

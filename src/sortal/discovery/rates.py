@@ -6,7 +6,7 @@ Each is measured with the load that the machine has at that moment.
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,6 +36,7 @@ from sortal.system.progress import Runtime
 from sortal.system.resources import Load
 
 SAMPLED_IMAGES, SAMPLED_BYTES, FEWEST_SAMPLED = 256, 2**25, 8  # so many, or so large, but at least these
+OTHER_IMAGES = 8  # at once, through a network that is only compared with that of the run
 TIMED = 1.0  # seconds that the last timing of a rate takes, at least
 
 
@@ -142,6 +143,23 @@ def measure_view(
             pass
 
     return seconds_each(encode, backbone.device)
+
+
+def measure_network(backbone: Backbone, measured: Measurements) -> Measurements:
+    """Estimate the rates of another network than was measured: of views on empty images, of steps in proportion.
+
+    By the number of its operations, a network of convolutions would seem several times as fast as it is.
+    """
+    images = torch.zeros(OTHER_IMAGES, 3, backbone.spec.image_size, backbone.spec.image_size, device=backbone.device)
+
+    def work(count: int) -> None:
+        with torch.inference_mode():
+            for _ in range(count):
+                backbone(images)
+
+    with quick_threads(backbone.device.type == "cpu"):
+        view = seconds_each(work, backbone.device) / OTHER_IMAGES
+    return replace(measured, view=view, crop=view, step=measured.step * view / measured.view)
 
 
 def measure_step(job: Job, method: Method) -> float:

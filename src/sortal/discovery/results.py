@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import compress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +118,7 @@ def gather(
     added = job.earlier.added
     later_from = 1 + (len(added.sources) if added.rows else 0)  # also if no image of some is among these
     confidence = replace(confidence, other_above=OTHER_ABOVE, later_from=later_from)
+    reviewed: dict[str, Any] = {name: getattr(before, name) for name in ("rejected", "decisions") if before is not None}
     run = build_run(
         folder=job.place,
         facts=facts,
@@ -128,9 +130,9 @@ def gather(
         centres=centres,
         head=head,
         quarantine=quarantine,
-        rejected=frozenset() if before is None else before.rejected,
+        **reviewed,
     )
-    return replace(run, decisions=0 if before is None else before.decisions), lost
+    return run, lost
 
 
 def features_of(
@@ -155,7 +157,7 @@ def with_images(
 ) -> Run:
     """Return a run with these images instead of its own; categories and centres stay unless others are given."""
     hashes = replace(facts.hashes, images=hash_images(assignments), features=cache.hashed(features))
-    found = build_run(
+    return build_run(
         folder=run.folder,
         facts=replace(facts, hashes=hashes),
         assignments=assignments,
@@ -167,8 +169,8 @@ def with_images(
         head=run.head,
         quarantine=quarantine,
         rejected=run.rejected,
+        decisions=run.decisions,
     )
-    return replace(found, decisions=run.decisions)
 
 
 def _facts(

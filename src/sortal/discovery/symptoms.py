@@ -44,6 +44,9 @@ def symptoms(run: Run, compared: Comparison) -> list[str]:
         )
     if not run.confidence.calibrated:
         found.append(_basis(run.confidence.held_out))
+    if empty := [each.name for each in run.categories if not each.size]:
+        has = "category has" if len(empty) == 1 else "categories have"
+        found.append(f"{len(empty):,} {has} no image at all: {listing(empty)}. k is larger than what was found.")
     single = [each.name for each in run.categories if each.size == 1 and not each.labelled]
     if single:
         has = "category has" if len(single) == 1 else "categories have"

@@ -15,11 +15,11 @@ from sortal import metrics
 from sortal.discovery.grouping import shared_kmeans
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet
-from sortal.learning.image_table import ImageTable
+from sortal.learning.batches import ImageTable
 from sortal.system import cache
 from sortal.system.distributed import alone
 from sortal.system.open_folder import CACHE, make_folder, own_folder
-from sortal.system.progress import OnEpoch
+from sortal.system.progress import ROUND, OnEpoch
 
 WATCHED = "watched.jsonl"
 
@@ -31,7 +31,10 @@ def without_truth(images: ImageSet) -> ImageSet:
 def watching(truth: NDArray[np.int64], path: Path, *, seed: int, then: OnEpoch | None = None) -> OnEpoch:
     """Return what appends the accuracy after an epoch to a file; `truth` (n,) is that of the images of training.
 
-    Features are clustered into the true number of classes by semi-supervised k-means. `then` is called afterwards.
+    Features are clustered into the true number of classes, `k`, by semi-supervised k-means, started once: not by what
+    sorts the images in the end, which is not there yet. Each row also has the round of training, how many classes had
+    labels in it (`known`; some are hidden while Sortal's own method learns to count) and how many images are scored.
+    `then` is called afterwards.
     """
     make_folder(path.parent)
 
@@ -43,8 +46,9 @@ def watching(truth: NDArray[np.int64], path: Path, *, seed: int, then: OnEpoch |
             given, most = labels if len(known) else None, max(k, len(known))
             clusters = shared_kmeans.fit(x, given, most, n_init=1, seed=seed, processes=alone("cpu")).labels
             found = metrics.accuracy(of[free], clusters[free], old=known.tolist())
+            row = {"round": int(figures.get(ROUND, 1)), "epoch": epoch, "k": most, "known": len(known)}
             with path.open("a", encoding="utf-8") as file:
-                file.write(f"{json.dumps({'epoch': epoch, **asdict(found)})}\n")
+                file.write(f"{json.dumps(row | {'images': int(free.sum())} | asdict(found))}\n")
         if then is not None:
             then(epoch, images, figures)
 

@@ -11,9 +11,9 @@ import numpy as np
 from sortal import __version__
 from sortal.config import CONVNET, VECTORS, is_reference
 from sortal.errors import InputError
-from sortal.exchange.card import RunCard, card_of
+from sortal.exchange.card import RunCard, accuracies, card_of, noun_of
 from sortal.exchange.format import LeftOut, Request, write_json
-from sortal.exchange.naming import last_part, shared_command, shared_text
+from sortal.exchange.naming import last_part, shared_text
 from sortal.images.columns import NO_COLUMNS
 from sortal.images.exported import utf8
 from sortal.runs import arrays
@@ -27,6 +27,7 @@ from sortal.system.json_records import read_record
 from sortal.system.open_folder import own_folder
 from sortal.system.regular_files import read_json, read_regular
 
+IMAGE_TASK, VECTOR_TASK = "image-classification", "tabular-classification"  # as the hub calls them
 RESAMPLE_NUMBERS = {"bilinear": 2, "bicubic": 3}  # of Pillow
 HUB_README = """---
 {metadata}
@@ -34,8 +35,8 @@ HUB_README = """---
 
 # {title}
 
-This model sorts images into {count} categories. Of these, {known} had labels, and {new} were found in unlabelled images
-by Sortal (`pip install sortal`). It gives each image a category, a confidence, and a status: known, new,
+This model sorts {noun}s into {count} categories. Of these, {known} had labels, and {new} were found in unlabelled
+{noun}s by Sortal (`pip install sortal`). It gives each {noun} a category, a confidence, and a status: known, new,
 unsure, or other (fits no category).
 
 ## Use
@@ -44,10 +45,10 @@ unsure, or other (fits no category).
 import sortal
 
 model = sortal.load("path/of/this/folder")  # huggingface_hub.snapshot_download(..., local_dir="path/of/this/folder")
-model.predict("new_photos").to_pandas()
+model.predict({call}).to_pandas()
 ```
 
-or `sortal predict path/of/this/folder new_photos --csv table.csv`.
+or `sortal predict path/of/this/folder {words} --csv table.csv`.
 
 {facts}
 ## Limits
@@ -56,9 +57,9 @@ or `sortal predict path/of/this/folder new_photos --csv table.csv`.
 
 ## Files
 
-`{model}.safetensors` and `{model}.json` are the network, `centres.npy` and `head.npy` (if there is one) what sorts its
-features, `confidence.json` the calibration, `categories.csv` the names, `reference.npy` the features of the images that
-the model was made of, by which it knows what is unusual. No image is in this folder, and no name of a file.
+`{model}.safetensors` and `{model}.json` are the {network}, `centres.npy` and `head.npy` (if there is one) what sorts
+its output, `confidence.json` the calibration, `categories.csv` the names, `reference.npy` its output for the {noun}s
+that the model was made of, by which it knows what is unusual. No image is in this folder, and no name of one.
 """
 
 
@@ -132,10 +133,10 @@ def _shared(facts: RunFacts, features: str) -> RunFacts:
             set=tuple(map(_shared_setting, facts.settings.set)),
         ),
         backbone=replace(facts.backbone, name=last_part(facts.backbone.name)),
-        command=shared_command(facts.command),
+        command="",  # it names files, as notes do
         weights=last_part(shared_text(facts.weights, facts, weights or "")),
         updates=tuple(replace(each, folder=last_part(each.folder), features=None) for each in facts.updates),
-        notes=tuple(shared_text(each, facts) for each in facts.notes),
+        notes=(),
         hashes=replace(facts.hashes, features=features),
     )
 
@@ -188,7 +189,7 @@ def timm_config(spec: Spec) -> dict[str, Any]:
 
 def _readme(run: Run, card: RunCard) -> str:
     folder = run.folder.resolve().name
-    known = sum(each.kind == "known" for each in run.categories)
+    known, of_vectors = sum(each.kind == "known" for each in run.categories), run.facts.features is not None
     tables = (
         f"## {title}\n\n| | |\n|---|---|\n" + "".join(f"| {_cell(name)} | {_cell(value)} |\n" for name, value in rows)
         for title, rows in card.facts.items()
@@ -202,28 +203,34 @@ def _readme(run: Run, card: RunCard) -> str:
         facts="\n".join(tables),
         limits="\n".join(f"- {_cell(each)}" for each in card.limits),
         model=MODEL,
+        noun=noun_of(run),
+        call='features="more.npz"' if of_vectors else '"new_photos"',
+        words="--features more.npz" if of_vectors else "new_photos",
+        network="small network on the vectors" if of_vectors else "network",
     )
 
 
 def _metadata(run: Run, folder: str) -> str:
     """Return what the hub reads; JSON is YAML, and quotes whatever names contain."""
+    task = IMAGE_TASK if run.facts.features is None else VECTOR_TASK
     values: dict[str, Any] = {
         "library_name": "sortal",
-        "pipeline_tag": "image-classification",
+        "pipeline_tag": task,
         "license": "unknown",
-        "tags": ["sortal", "category-discovery", "image-classification"],
+        "tags": ["sortal", "category-discovery", task],
     }
     if run.metrics is not None:
-        scores = run.metrics.accuracy
-        figures = {"all": scores.all, "known": scores.old, "new": scores.new}
         measured = [
-            {"type": "accuracy", "name": f"Accuracy, {name} classes", "value": round(value, 4)}
-            for name, value in figures.items()
+            {"type": "accuracy", "name": f"Accuracy, {name}", "value": round(value, 4)}
+            for name, value in accuracies(run.metrics).items()
             if value is not None
         ]
         result = {
-            "task": {"type": "image-classification"},
-            "dataset": {"type": "imagefolder", "name": "the unlabelled images that were sorted"},
+            "task": {"type": task},
+            "dataset": {
+                "type": "imagefolder" if task == IMAGE_TASK else "vectors",
+                "name": f"the unlabelled {noun_of(run)}s that were sorted",
+            },
             "metrics": measured,
         }
         values["model-index"] = [{"name": folder, "results": [result]}]

@@ -186,7 +186,7 @@ def settled(labels: Sequence[str | None], placeholders: str) -> ClassNames:
             f"The label{'s' * (len(doubtful) > 1)} {listing(sorted(doubtful))} would be taken for "
             f"{'classes' if len(doubtful) > 1 else 'a class'} with {plural(count, 'image')}.",
             Remedy("treat these images as unlabelled", placeholders="unlabelled"),
-            Remedy("say that this is what you mean", placeholders="classes"),
+            Remedy("keep them as classes", placeholders="classes"),
         )
     return [None if name in doubtful else name for name in labels]
 

@@ -52,7 +52,6 @@ def features_in_memory(
     *,
     files: PerImage | None = None,
     labels: PerImage | None = None,
-    truth: PerImage | None = None,
     reading: Reading = Reading(),
 ) -> ImageSet:
     """Return an array of feature vectors (n, d) as a set; names of rows are files, if there are such."""
@@ -62,11 +61,8 @@ def features_in_memory(
         names = [os.fspath(each) if isinstance(each, str | os.PathLike) else str(each) for each in files]
         if len(names) != len(x):
             raise InputError(f"files must be as many as the rows of features, {len(x):,}, got {len(names):,}.")
-    given, known = (
-        None if values is None else label_column(name, values, len(x))
-        for name, values in (("labels", labels), ("truth", truth))
-    )
-    return vector_set(FeatureRows(x, names, given, known), "The features", None, reading)
+    given = None if labels is None else label_column("labels", labels, len(x))
+    return vector_set(FeatureRows(x, names, given), "The features", None, reading)
 
 
 def vector_set(rows: FeatureRows, what: str, folder: Path | None, reading: Reading) -> ImageSet:

@@ -117,10 +117,11 @@ class Checkpoint:
     key: dict[str, str]
     progress: TrainingProgress
     tensors: dict[str, Tensor]
+    final: bool = False  # whether training is complete, so that only its result is loaded
 
 
 def save(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint, and keep the one before it until the next save."""
+    """Write a checkpoint, and keep the one before it until the next save, if there is to be one."""
     from safetensors.torch import save as to_bytes
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
@@ -129,6 +130,8 @@ def save(checkpoint: Checkpoint, folder: Path) -> None:
     with suppress(FileNotFoundError):
         os.replace(folder / CHECKPOINT, folder / PREVIOUS_CHECKPOINT)
     write_atomically(folder / CHECKPOINT, content)
+    if checkpoint.final:
+        (folder / PREVIOUS_CHECKPOINT).unlink(missing_ok=True)
 
 
 def load(folder: Path) -> Checkpoint | None:
@@ -169,7 +172,7 @@ class TrainingState:
     def __init__(self, method: Method, config: Training) -> None:
         self.method = method
         self.optimiser = method.optimiser(self.trainable(), config)
-        self.progress = TrainingProgress(chunks=config.chunks)
+        self.progress, self.epochs = TrainingProgress(chunks=config.chunks), config.epochs
         self.best: dict[str, Tensor] = {}  # weights and buffers of the best epoch
         self.good: dict[str, Tensor] = {}  # weights, buffers and momentum at the start of the epoch
 
@@ -217,11 +220,13 @@ class TrainingState:
                 value.zero_()
 
     def checkpoint(self, key: dict[str, str]) -> Checkpoint:
-        """Return the state as a checkpoint of the run with this key."""
-        tensors = self.tensors() | {f"{BEST}{name}": value for name, value in self.best.items()}
+        """Return the state as a checkpoint of the run with this key; once it is complete, without its momentum."""
+        final = self.progress.epoch >= self.epochs
+        kept = {name: value for name, value in self.tensors().items() if not final or name.startswith("weight.")}
+        tensors = kept | {f"{BEST}{name}": value for name, value in self.best.items()}
         if self.progress.step:  # otherwise they are the same
             tensors |= {f"{GOOD}{name}": value for name, value in self.good.items()}
-        return Checkpoint(key, self.progress, tensors)
+        return Checkpoint(key, self.progress, tensors, final)
 
     def restore(self, found: Checkpoint) -> None:
         self.progress = found.progress

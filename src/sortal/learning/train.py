@@ -21,18 +21,16 @@ from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import checkpoint
-from sortal.learning.batches import Draws, draw, drawn
+from sortal.learning.batches import Draws, ImageTable, Numbering, draw, drawn, shared_groups
 from sortal.learning.checkpoint import Checkpoint, TrainingState, changed_parts, content_order, copies, run_key
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
-from sortal.learning.health import Failure, Probe
-from sortal.learning.image_table import ImageTable, Numbering, shared_groups
+from sortal.learning.health import Failure, Probe, Validation
 from sortal.learning.log import Log
 from sortal.learning.methods.code import code_of
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, SharedTokens, TokenPlan, ViewMask
 from sortal.learning.training_inputs import TrainingInputs, check_inputs, windows_of
-from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
 from sortal.runs.run import MODEL
 from sortal.system.device import MIN_STEPS_TO_COMPILE, MIN_VIEWS_TO_COMPILE, choose_compute, name_of

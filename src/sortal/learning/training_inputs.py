@@ -178,8 +178,8 @@ def check_inputs(backbone: Backbone, images: ImageSet, store: PixelStore, config
         raise InputError("The backbone must have blocks to train, but it is frozen. Use backbone.train_last(1).")
     if config.views not in (None, AUTO) and not backbone.has_trunk:
         raise InputError(
-            f"views must be None or 'auto' for a backbone without frozen blocks, as there are no tokens to cache, "
-            f"got {config.views}."
+            f"views must be 'auto' or 'live' (None in Training) for a backbone without frozen blocks, as there are no "
+            f"tokens to cache, got {config.views}."
         )
     if config.windows and windows_of(backbone, config) is None:
         unable = f"for {backbone.spec.name}, which cannot do without patches"

@@ -23,9 +23,8 @@ from sortal.images.review_states import SETTLED, ReviewState
 from sortal.reviews.journal import archive_name
 from sortal.reviews.loading import load_run
 from sortal.reviews.rejections import keep_away
-from sortal.runs.categories import free_names, ids_of, is_generated, positions, rows_by
+from sortal.runs.categories import free_names, ids_of, is_generated, jaccard, match_by_overlap, positions, rows_by
 from sortal.runs.confidence import Confidence, Features, Ints, place
-from sortal.runs.overlaps import jaccard, match_by_overlap
 from sortal.runs.run import DECISIONS, DOUBTFUL_STATUSES, KNOWN, LABELLED, NEW, Category, CategoryKind, Run, sizes_of
 from sortal.runs.storage import peek
 

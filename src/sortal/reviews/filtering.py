@@ -1,5 +1,6 @@
 """Filters, orders and colours: images by the columns of the user's table."""
 
+import posixpath
 import re
 from collections import Counter
 from typing import Any
@@ -107,6 +108,11 @@ def _span(column: ImageColumn, text: str) -> tuple[float, float] | None:
         return None
     whole_day = column.kind == "time" and len(found.cells[0].strip()) == len("2024-05-01")
     return value, float(np.nextafter(value + DAY, -np.inf)) if whole_day else value
+
+
+def folders_around(a: Assignments, rows: Ints) -> list[str]:
+    """Return the folder that each image is in, below that of all images."""
+    return [readable(posixpath.dirname(a.files[row])) for row in rows.tolist()]
 
 
 def coloured(column: ImageColumn, rows: Ints) -> dict[str, Any]:

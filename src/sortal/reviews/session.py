@@ -352,6 +352,7 @@ class Session:
             "other": review.other[rows].astype(int).tolist(),
             "lost": self.originals.state[rows].tolist(),
             "group": self._stack[rows].tolist(),
+            "folder": filtering.folders_around(a, rows),
         }
 
     def _file(self, row: int) -> str:

@@ -4,51 +4,44 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.runs.categories import describe, find_candidates, ids_of, known_mask, rows_of
 from sortal.runs.confidence import Confidence, Features, Floats, Ints, place
 from sortal.runs.evaluation import evaluate
-from sortal.runs.facts import KChoice, RunFacts
 from sortal.runs.run import KNOWN, LABELLED, NEW, NOWHERE, OTHER, UNSURE, Assignments, Category, Run
 
 
 def build_run(
     *,
-    folder: Path,
-    facts: RunFacts,
     assignments: Assignments,
     categories: Sequence[Category],
-    k: KChoice,
     confidence: Confidence,
     features: Features,
     centres: Features,
     head: Features | None,
-    quarantine: tuple[Quarantined, ...],
-    rejected: frozenset[tuple[str, int]] = frozenset(),
+    **others: Any,
 ) -> Run:
-    """Build a run of images whose categories are decided; row j of `centres` and `head` belongs to `categories[j]`."""
+    """Build a run of images whose categories are decided; row j of `centres` and `head` belongs to `categories[j]`.
+
+    `others` are the fields of a run that do not follow from these.
+    """
     a = assess(assignments, features, categories, centres, confidence, head)
     described = describe(categories, a, centres)
     return Run(
-        folder=folder,
-        facts=facts,
         assignments=a,
         categories=described,
-        k=k,
         confidence=confidence,
         metrics=evaluate(a, described),
         features=features,
         centres=centres,
-        quarantine=quarantine,
         candidates=find_candidates(a, described, features, centres, confidence),
         head=head,
-        rejected=rejected,
+        **others,
     )
 
 

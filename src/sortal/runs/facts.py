@@ -1,7 +1,7 @@
 """The facts of a run: where its images came from, how it was made, how k was chosen, how accurate it is."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from sortal.config import Discovery, GroupsHold, Interpolation, Precision, Reading, Recipe
@@ -103,6 +103,10 @@ class RunFacts:
     notes: tuple[str, ...] = ()
     timings: dict[str, float]  # seconds of each stage
 
+    def __repr__(self) -> str:
+        count = plural(sum(each.images for each in self.images), "image")
+        return f"<RunFacts: {count}, {self.settings.method} on {self.backbone.name}, {self.finished}>"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TriedK:
@@ -132,7 +136,7 @@ class KChoice:
     known: int  # labelled classes
     interval: tuple[int, int] | None = None  # that is likely, without a wish; None where k was given
     method: str | None = None
-    curve: tuple[TriedK, ...] = ()
+    curve: tuple[TriedK, ...] = field(default=(), repr=False)
     trial: Trial | None = None  # None where no class was hidden
     usual: int | None = None  # k without the wish for finer or coarser categories, if there was one
 
@@ -231,7 +235,7 @@ class Metrics(SplitScores):
     """The contents of metrics.json: figures on the unlabelled images whose true class is known."""
 
     k_true: int
-    risk_coverage: RiskCoverage
-    reliability: tuple[ReliabilityBin, ...]
+    risk_coverage: RiskCoverage = field(repr=False)
+    reliability: tuple[ReliabilityBin, ...] = field(repr=False)
     calibration_error: CalibrationError
-    confusion: tuple[Confused, ...]
+    confusion: tuple[Confused, ...] = field(repr=False)

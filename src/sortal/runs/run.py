@@ -97,6 +97,10 @@ class Assignments:
     def __len__(self) -> int:
         return len(self.files)
 
+    def __repr__(self) -> str:
+        used = len(np.unique(self.category_id[~self.binned]))
+        return f"<Assignments: {plural(len(self), 'image')} in {plural(used, 'category', 'categories')}>"
+
     def select(self, rows: NDArray[np.bool_]) -> "Assignments":
         """Return the rows of a mask (n,)."""
         return self.take(np.flatnonzero(rows))

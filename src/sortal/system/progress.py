@@ -17,6 +17,7 @@ from sortal.system.text import duration, plain, shorten
 OnEpoch: TypeAlias = Callable[[int, Any, Mapping[str, float]], None]  # (epoch, images, figures); see `Runtime`
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
 
+ROUND = "round"  # of a method that trains in several: its number among the figures of an epoch, from 1
 WATCHED_BY_PROGRAM = "SORTAL_WATCHED"  # in the environment of a command whose progress a program reads
 LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
 REDRAW_EVERY = 0.2  # seconds between two states of a line in a notebook

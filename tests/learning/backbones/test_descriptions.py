@@ -88,7 +88,10 @@ def test_other_weights_can_be_given(tmp_path: Path) -> None:
             r"The description of hf-hub:a/b is not on this machine .*: HF_HUB_OFFLINE is set\. Download all",
         ),
         ("open_clip:ViT-B-61", r"open_clip must have the model, but it has no 'ViT-B-61'\. Did you mean 'ViT-B-16'"),
-        ("open_clip:RN50", r"The hub has no weights of open_clip:RN50\. Pass a file \(.*, or name them, NAME/WEIGHTS"),
+        (
+            "open_clip:RN50",
+            r"The hub has no weights of open_clip:RN50\. Pass a file \(.*, or name weights that there are",
+        ),
         ("open_clip:RN50/x", r"The weights of open_clip's RN50 must be one of 'openai', .*, got 'x'\."),
         ("open_clip:RN50/openai", r"The weights of open_clip:RN50/openai are not on this machine and cannot be downl"),
         ("./empty", r"The folder 'empty' must describe a network: 'config\.json', 'open_clip_config\.json' of a model"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from support.runtimes import CPU
 from support.tiny_methods import Colours
 from torch import Tensor, nn
 
-from sortal import load_run, predict
+from sortal import discover, load_run, predict
 from sortal.config import load_named_backbone
 from sortal.config.plugins import BACKBONES
 from sortal.errors import InputError
@@ -88,6 +90,21 @@ def test_what_is_no_backbone_is_refused(given: Any, said: str) -> None:
         load_backbone(load_named_backbone(given))
     with pytest.raises(InputError, match=r"^The backbone 'net.py:Net' is not loaded, .* \(backbone='net.py:Net'\)"):
         load_backbone("net.py:Net")
+
+
+def test_a_module_sorts_with_the_defaults_without_a_gpu(tmp_path: Path, quickly: None) -> None:
+    """It is trained as a whole, so that there are no frozen blocks to cache views of."""
+    tiny.write(tmp_path / "images")
+    notes: list[str] = []
+    options: dict[str, Any] = {"backbone": Whole(), "method": "gcd", "k": 6, "n_init": 2}
+    options |= {"set": {"training.batch_size": 120}, "runtime": replace(CPU, note=notes.append)}
+    with patch.multiple("sortal.discovery.defaults", EPOCHS_ON_CPU=(1, 1), EPOCHS_OF_FEW=1):
+        run = discover("images", out="run", **options)
+    assert run.facts.training is not None
+    assert (run.facts.training.views, run.facts.training.epochs) == (None, 1)
+    assert any("1 epoch on new views in every epoch. The backbone is trained as a whole" in text for text in notes)
+    with pytest.raises(InputError, match=r"views must be 'auto' or 'live' .* for a backbone without frozen blocks"):
+        discover("images", out="other", views=2, **options)
 
 
 def test_the_one_of_the_page_sorts_and_predicts_where_it_is_named(tmp_path: Path, quickly: None) -> None:

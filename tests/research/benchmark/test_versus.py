@@ -60,17 +60,19 @@ def test_a_constant_lead_is_found_exactly() -> None:
 
 
 def test_noise_is_not_a_lead() -> None:
-    """Differences of −1 and 1 on two seeds: half of all resamples are 0, a quarter each −1 and 1."""
+    """Differences of −1 and 1: of six, each resampled mean is between them."""
     pairs = [outcome("sortal", 50, ("cars", "H", "a", seed)) for seed in range(6)]
     pairs += [outcome("gcd", 49 + 2 * (seed % 2), ("cars", "H", "a", seed)) for seed in range(6)]
     two = compare([each for each in pairs if each.task.seed < 2])
-    assert str(row_of(two.tables[0], "gcd")["All − sortal"]) in ("+0.0 [−1.0, +1.0]", "−0.0 [−1.0, +1.0]")
+    assert str(row_of(two.tables[0], "gcd")["All − sortal"]) in ("+0.0", "−0.0"), "two runs have no interval"
     assert row_of(two.tables[1], "cars", "gcd")["Verdict"] == "too few runs"
     _, rows = compare(pairs).tables
     assert rows.header == ("Data set", "Method", "All", "All − sortal", "Verdict", "Runs"), (
         "one condition has no column"
     )
-    assert row_of(rows, "cars", "gcd")["Verdict"] == "within noise"
+    six = row_of(rows, "cars", "gcd")
+    assert six["Verdict"] == "within noise"
+    assert -1 <= six["All − sortal"].low < 0 < six["All − sortal"].high <= 1
 
 
 def test_ranks_are_of_means_over_the_runs_of_a_row() -> None:
@@ -107,6 +109,14 @@ def test_every_missing_run_is_named() -> None:
 def test_a_method_without_any_run_of_a_row_has_a_line_there() -> None:
     runs = [each for each in full(("sortal", 5), ("gcd", 0)) if each.method == "sortal" or each.task.dataset == "cars"]
     assert ["pets", "F", "gcd", "–", "–", "", "0"] in compare(runs).tables[-1].text
+
+
+def test_without_sortal_the_first_method_is_the_reference() -> None:
+    runs = full(("floor", -20), ("gcd", 0), ("uno", 7))
+    assert "All − gcd" in compare(runs).tables[0].header
+    assert "All − sortal" in compare([*runs, *full(("sortal", 5))]).tables[0].header
+    with pytest.raises(InputError, match="The reference must be one of 'floor', got 'sortal'"):
+        compare(full(("floor", -20)))
 
 
 def test_other_references_and_scores() -> None:

@@ -141,6 +141,10 @@ def test_a_run_is_described_and_its_report_shown(
     assert found["images"] == len(sorted_run.run.assignments) == sum(each["size"] for each in found["categories"])
     assert (sum(found["status"].values()), found["binned"]) == (found["images"], 0)
     assert found["formats"].keys() == EXPORT_FORMATS.keys()
+    assert (found["calibrated"], found["estimated"]) == (
+        sorted_run.run.confidence.calibrated,
+        sorted_run.run.k.estimated,
+    )
     shown: list[str] = []
     monkeypatch.setattr(webbrowser, "open", shown.append)
     assert post(client, "/api/show", at="photos-run").json() == {"shown": False}

@@ -344,6 +344,11 @@ def test_a_finished_run_counts_the_bin_apart(call: Call) -> None:
     assert call("start/finished", "leadOf", {**run, "binned": 3}) == f"{found}, 3 in the bin."
     lost = call("start/finished", "leadOf", {**run, "binned": 0, "unreadable": 1})
     assert lost == f"{found}. 1 file could not be read."
+    trust = {"k": 12, "estimated": True, "interval": [8, 15], "basis": "As a trial.", "calibrated": False}
+    said = call("start/finished", "trustOf", trust)
+    assert said.startswith("k = 12, estimated, likely 8 to 15. As a trial. Confidence is not calibrated")
+    given = {**trust, "estimated": False, "interval": None, "basis": "", "calibrated": True}
+    assert call("start/finished", "trustOf", given) == "k = 12, given."
 
 
 def test_images_of_a_group_are_stacked(call: Call) -> None:

@@ -44,7 +44,7 @@ from sortal.runs.facts import TrainingResult
 from sortal.runs.run import MODEL
 from sortal.system import cache
 from sortal.system.open_folder import make_folder
-from sortal.system.progress import Runtime
+from sortal.system.progress import ROUND, Runtime
 from sortal.system.text import plural
 
 LEAST_UNLABELLED = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
@@ -311,6 +311,9 @@ class _Trainings:
     ) -> None:
         """Train a method on the images; it does not see the labels of the classes that are `hidden`."""
         usual, at, images = self.job.recipe.training, self.runtime.prefixed(f"{what}: "), self.images
+        number, on_epoch = len(self.done) + 1, at.on_epoch
+        if on_epoch is not None:
+            at = replace(at, on_epoch=lambda epoch, table, figures: on_epoch(epoch, table, {**figures, ROUND: number}))
         if hidden is not None and len(hidden):
             images = replace(images, labels=np.where(np.isin(images.labels, hidden), -1, images.labels))
         repeats = usual.repeats if repeats == AUTO else repeats

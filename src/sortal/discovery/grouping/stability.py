@@ -6,8 +6,8 @@ import numpy as np
 
 from sortal import metrics
 from sortal.discovery.grouping import shared_kmeans
+from sortal.runs.categories import jaccard
 from sortal.runs.confidence import Features, Floats, Ints
-from sortal.runs.overlaps import jaccard
 from sortal.system.distributed import Processes
 
 SPLITS = 2  # of the unlabelled images into halves, each of which is clustered

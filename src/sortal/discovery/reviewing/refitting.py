@@ -19,9 +19,8 @@ from sortal.reviews.actions import Refit
 from sortal.reviews.carrying import SAME_OVERLAP
 from sortal.reviews.history import Review
 from sortal.reviews.rejections import keep_away
-from sortal.runs.categories import nearest_first, one_of_each, positions
+from sortal.runs.categories import jaccard, match_by_overlap, nearest_first, one_of_each, positions
 from sortal.runs.confidence import Features, Ints, stable_shares
-from sortal.runs.overlaps import jaccard, match_by_overlap
 from sortal.runs.run import sizes_of
 from sortal.system.distributed import Processes
 

@@ -44,7 +44,7 @@ def load(
     """Load the benchmark `name` from `root`: the folder its archive was extracted to, or the top folder of that.
 
     `part` "train" is the benchmark: the training images in data-set order, of which a `fraction` of those of old
-    classes keep a label (`ImageSet.hide_labels`), followed by the test images of old classes for validation. SplitPart
+    classes keep a label (`ImageSet.hide_labels`), followed by the test images of old classes for validation. `part`
     "test" is the whole test split without labels, whatever `fraction` and `seed`. In both, truth numbers the old
     classes first, then the new ones, each in the order of the data set.
 

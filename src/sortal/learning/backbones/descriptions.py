@@ -99,7 +99,7 @@ def weights_of(name: str, published: Published) -> Path:
         rule = f"must hold the weights of its network, one of {listing(published.files, show=9)}"
         raise InputError(f"The folder {str(place)!r} {rule}.", pass_a_file)
     if not place:
-        name_them = Remedy("name them, NAME/WEIGHTS", backbone=f"{name}/...")
+        name_them = Remedy("name weights that there are after a slash", backbone=f"{name}/...")
         raise InputError(f"The hub has no weights of {name}.", pass_a_file, name_them)
     return hub.download_first(name, place, published.files)
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from sortal.config import CONVNET, VECTORS, is_reference, registered_backbone
 from sortal.errors import InputError, quoted
 from sortal.images.feature_files import LONGEST_VECTOR
-from sortal.learning.backbones import descriptions, hub
+from sortal.learning.backbones import descriptions
 from sortal.learning.backbones import weights as files
 from sortal.learning.backbones.architectures import check_name, check_normalisation, create, hub_file
 from sortal.learning.backbones.backbone import BACKBONE_FORMAT, Backbone, ModuleBackbone, Spec
 from sortal.learning.backbones.convnet import ConvNet
-from sortal.learning.backbones.descriptions import find_published, is_published
+from sortal.learning.backbones.descriptions import Published, find_published, is_published
 from sortal.learning.backbones.names import RANDOM, check_file, check_saved, has_its_own_weights, path_of_saved
 from sortal.learning.backbones.vectors import VectorBackbone
 from sortal.learning.backbones.vit import ADDED_TOKENS, VisionTransformer
@@ -70,7 +70,7 @@ def _load(
     elif not small and architecture is None:
         architecture = _description(name)
     if weights is None and not (small or foreign):
-        weights = _weights_of(name)
+        weights = descriptions.weights_of(name, _published(name))
     elif weights is not None and weights != RANDOM:
         check_file(Path(weights))
     with torch.random.fork_rng(devices=[]):  # restores the global generator for CPUs
@@ -104,17 +104,12 @@ def load_without_weights(name: str, image_size: int | None = None) -> Backbone:
 
 def cached_weights(name: str) -> Path | None:
     """Return the file of a backbone's weights if it is on this machine."""
-    if is_published(name):
-        return descriptions.cached_weights(find_published(name))
-    return hub.cached(*hub_file(name))
+    return descriptions.cached_weights(_published(name))
 
 
 def check_downloadable(name: str) -> None:
     """Raise InputError if the weights of a backbone cannot be downloaded."""
-    if not is_published(name):
-        hub.check_reachable(name, *hub_file(name))
-    else:
-        descriptions.check_weights(name, find_published(name))
+    descriptions.check_weights(name, _published(name))
 
 
 def _description(name: str) -> str:
@@ -125,10 +120,9 @@ def _description(name: str) -> str:
     return ""
 
 
-def _weights_of(name: str) -> Path:
-    if is_published(name):
-        return descriptions.weights_of(name, find_published(name))
-    return hub.download(name, *hub_file(name))
+def _published(name: str) -> Published:
+    """Return the description of a network, or only where the weights are of one whose name timm knows."""
+    return find_published(name) if is_published(name) else Published("timm", {}, *hub_file(name))
 
 
 def _check_image_size(image_size: object) -> None:

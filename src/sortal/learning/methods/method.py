@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from sortal.config import Losses, Training
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.batches import Batch
-from sortal.learning.image_table import ImageTable
+from sortal.learning.batches import Batch, ImageTable
 from sortal.learning.optimiser import Optimiser
 
 

@@ -13,9 +13,8 @@ from sortal.config.rivals import Communities
 from sortal.config.rules import AUTO
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.batches import Batch
+from sortal.learning.batches import Batch, ImageTable
 from sortal.learning.heads import Classifier, ProjectionHead, output_index
-from sortal.learning.image_table import ImageTable
 from sortal.learning.losses import classification, contrastive
 from sortal.learning.methods.method import Method, Problem
 

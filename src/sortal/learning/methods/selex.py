@@ -17,9 +17,8 @@ from torch import Tensor
 
 from sortal.config.rivals import SelfExpertise
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.batches import Batch
+from sortal.learning.batches import Batch, ImageTable
 from sortal.learning.heads import ProjectionHead, output_index
-from sortal.learning.image_table import ImageTable
 from sortal.learning.losses import contrastive
 from sortal.learning.methods.method import Method, Problem
 

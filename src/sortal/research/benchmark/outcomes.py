@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sortal.errors import InputError, listing
 from sortal.research.benchmark import records
 from sortal.research.benchmark.aggregate import lines, shortened
-from sortal.research.benchmark.comparison import K_WORDS, bound_records
+from sortal.research.benchmark.comparison import BOUND_TITLES, K_WORDS, bound_records
 from sortal.research.benchmark.records import Record
 from sortal.system.gathering import gathered
 from sortal.system.json_records import read_record
@@ -182,11 +182,17 @@ def named(outcomes: Iterable[MethodOutcome]) -> dict[str, dict[SharedTask, Metho
     return {labels[way]: tasks for way, tasks in found.items()}
 
 
-def reference_among(by_name: dict[str, dict[SharedTask, MethodOutcome]], name: str) -> str:
-    """Return the method of a name; of several ways to run it, the one that estimates k."""
+def reference_among(by_name: dict[str, dict[SharedTask, MethodOutcome]], name: str | None) -> str:
+    """Return the method of a name; of several ways to run it, the one that estimates k.
+
+    Without a name, it is Sortal's own, or else the first one that is not a bound.
+    """
+    ways = {label: next(iter(tasks.values())) for label, tasks in by_name.items()}
+    if name is None:
+        methods = [each.method for each in ways.values() if each.method not in BOUND_TITLES]
+        name = "sortal" if "sortal" in methods or not methods else methods[0]
     if name in by_name:
         return name
-    ways = {label: next(iter(tasks.values())) for label, tasks in by_name.items()}
     of_name = [label for label, each in ways.items() if each.method == name]
     estimating = [label for label in of_name if ways[label].k_words == ESTIMATED]
     for choice in (of_name, estimating):

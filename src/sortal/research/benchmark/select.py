@@ -45,7 +45,7 @@ def choose(
         load_named_backbone(overrides.backbone)
     known = (*datasets.DATASET_NAMES, datasets.FOLDER)
     if dataset is not None and dataset not in known:
-        own = Remedy("for your own folder, use the data set named folder", root=...)
+        own = Remedy("call it folder to run on a folder of your own", root=...)
         raise InputError(f"The data set must be one of {', '.join(known)}, got {dataset!r}.", own)
     if names:
         found = dict.fromkeys(preset for name in names for preset in select(name))  # each once

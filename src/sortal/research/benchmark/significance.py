@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 COVERAGE = 0.95
 DRAWS = 10_000
 FEWEST_RANKED, FEWEST_RANKED_ROWS = 3, 2  # methods and rows that ranks need
-FEWEST_JUDGED = 6  # runs that a verdict needs; differences without a cause agree in sign with probability 2 · 0.5**n
+FEWEST_JUDGED = (
+    6  # runs that an interval and a verdict need; differences without a cause agree in sign with probability 2 · 0.5**n
+)
 
 Nest: TypeAlias = float | Sequence["Nest"]  # a value, or those of units inside a unit: seeds in splits in data sets
 

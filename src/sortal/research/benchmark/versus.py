@@ -22,9 +22,9 @@ ABOUT_MEANS = (
     "seeds. k error: |k − true| / true in %."
 )
 ABOUT_ROWS = (
-    "About one interval in twenty excludes 0 by chance, and those of few runs are too narrow: look for rows that "
-    f"agree. There is no verdict on fewer than {significance.FEWEST_JUDGED} runs, whose differences all have the same "
-    "sign by chance in more than one case in twenty."
+    "About one interval in twenty excludes 0 by chance: look for rows that agree. There is neither an interval nor a "
+    f"verdict for fewer than {significance.FEWEST_JUDGED} runs, whose differences all have the same sign by chance in "
+    "more than one case in twenty."
 )
 
 ByTask: TypeAlias = Mapping[SharedTask, MethodOutcome]
@@ -42,14 +42,15 @@ class MethodComparison:
 def compare(
     outcomes: Sequence[MethodOutcome],
     *,
-    reference: str = "sortal",
+    reference: str | None = None,
     score: Score = "all",
     methods: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> MethodComparison:
-    """Compare methods, by default all, with a reference. What a method lacks is named in the notes of the first table.
+    """Compare methods, by default all, with a reference, by default Sortal's own, or else the first one.
 
-    Methods are ranked on the tasks that all of them have; the difference of two is over those that both have.
+    What a method lacks is named in the notes of the first table. Methods are ranked on the tasks that all of
+    them have; the difference of two is over those that both have.
     """
     everything = named(outcomes)
     reference = reference_among(everything, reference)
@@ -100,7 +101,8 @@ def _difference(values: Values, other: Values) -> Difference | None:
     if not paired:
         return None
     nest = _nest(paired)
-    low, high = significance.interval(nest) or (None, None)
+    ends = significance.interval(nest) if len(paired) >= significance.FEWEST_JUDGED else None
+    low, high = ends or (None, None)
     return Difference(mean=significance.mean(nest), low=low, high=high, n=len(paired))
 
 
@@ -172,8 +174,9 @@ class _Tables:
     @property
     def about_differences(self) -> str:
         return (
-            f"{self.heading}: the mean difference on runs that both have, with a 95 % interval: data sets, their "
-            "splits and seeds drawn again with replacement (paired bootstrap)."
+            f"{self.heading}: the mean difference on runs that both have, with a 95 % interval from "
+            f"{significance.FEWEST_JUDGED} runs on: data sets, their splits and seeds drawn again with replacement "
+            "(paired bootstrap)."
         )
 
     def summary(self, condition: str | None = None, *, name: str = "all", notes: Sequence[str]) -> Table:
@@ -234,8 +237,8 @@ def _mean(values: Values) -> Figure:
 
 
 def _verdict(difference: Difference | None) -> str:
-    if difference is None or difference.low is None or difference.high is None:
+    if difference is None:
         return ""
-    if difference.n < significance.FEWEST_JUDGED:
+    if difference.low is None or difference.high is None:
         return "too few runs"
     return "ahead" if difference.low > 0 else "behind" if difference.high < 0 else "within noise"

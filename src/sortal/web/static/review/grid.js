@@ -17,7 +17,7 @@ export const NONE_HERE = "No images here."; // said where a grid is empty
 
 /** The columns that a grid needs; without any images. */
 export const NO_IMAGES = Object.fromEntries(
-  ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost"].map((name) => [name, []]),
+  ["rows", "category", "confidence", "reviewed", "labelled", "other", "lost", "folder"].map((name) => [name, []]),
 );
 
 /** What has been said of an image, in words; empty if nothing has. */
@@ -87,6 +87,7 @@ export class Grid {
   /** Show other images; what was chosen stays chosen as far as it is still there. */
   show(data) {
     this.data = data;
+    this.ofFolders = new Set(data.folder).size > 1; // which tell images apart
     this.indexOf = new Map(data.rows.map((row, index) => [row, index]));
     this.chosen = new Set([...this.chosen].filter((row) => this.canChoose(row)));
     this.cursor = Math.min(this.cursor, Math.max(0, this.count - 1));
@@ -183,7 +184,9 @@ export class Grid {
     const image = gone ? lostPicture(gone) : spare?.querySelector("img") ?? (this.side >= COARSE ? large : thumb)(row);
     const doneMark = make("span", { className: "done", textContent: done });
     const doubt = ["unsure", "fits nowhere"].includes(sure) ? sure : "";
-    const textContent = this.named ? categoryOf(category[index])?.name ?? "" : this.data.cell?.[index] || doubt;
+    const folder = this.ofFolders ? this.data.folder[index] : "";
+    const own = this.data.cell?.[index] || doubt || folder;
+    const textContent = this.named ? categoryOf(category[index])?.name ?? "" : own;
     const line = make("span", { className: "line" }, make("bdi", { textContent }), doneMark);
     const size = (this.ofGroups ? this.data.stack[index] : this.data.stacks?.get(row))?.length ?? 1;
     const stack = size > 1 && make("span", { className: "stack", textContent: `×${size}` });
@@ -192,6 +195,7 @@ export class Grid {
     const why = gone ? `. ${state.lost_words[gone]}.` : "";
     const group = size > 1 ? `, with ${size - 1} more of its group` : "";
     cell.ariaLabel = `Image ${index + 1} of ${rows.length}${group}, ${done || sure}${why}`;
+    cell.title = folder;
     cell.classList.toggle("stacked", size > 1);
     cell.ariaDisabled = String(Boolean(gone));
     cell.dataset.row = row;

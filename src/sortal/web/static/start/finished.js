@@ -41,6 +41,14 @@ export function leadOf({ images, categories, status, binned, unreadable }) {
     (unreadable ? ` ${counted(unreadable, "file")} could not be read.` : "");
 }
 
+/** Say how far the number of categories and the confidence of a run can be trusted. */
+export function trustOf({ k, estimated, interval, basis, calibrated }) {
+  const [low, high] = interval ?? [k, k];
+  const number = `k = ${k}, ${estimated ? "estimated" : "given"}${low < high ? `, likely ${low} to ${high}` : ""}.`;
+  const confidence = calibrated ? "" : "Confidence is not calibrated: it ranks images, but is no probability.";
+  return [number, basis, confidence].filter(Boolean).join(" ");
+}
+
 /** Show what a command printed, without what to type next; its tables as they are. */
 export function toldBy(text) {
   const lines = text.trim().split("\n").filter((line) => !line.startsWith("To "));
@@ -151,6 +159,7 @@ export async function finishedPage(view, at) {
   view.replaceChildren(make("section", {},
     make("h1", {}, isolated(name)),
     make("p", { className: "lead", textContent: leadOf(run) }),
+    small(trustOf(run)),
     make("div", { className: "line" }, button("Review", openReview, { className: "primary" }),
       button("Open the report", showReport),
       make("a", { className: "button", href: addressOf("sort", at) }, "Sort again"),

@@ -26,11 +26,10 @@ function labelChoice(found, tables, onChange) {
   const classes = found.folders.filter(({ name, is_run }) => !is_run && name !== "unlabelled").map(({ name }) => name);
   const named = classes.length ? ` (${few(classes, 4)})` : ", but there are none here";
   const table = choice(Object.fromEntries(tables.map((each) => [each, each])));
-  table.ariaLabel = "Table of labels";
   const options = [
-    ["folders", `From the folders: each is a class${named}`, classes.length],
-    ["table", "From a table with the columns file_name and label", tables.length],
-    ["none", "There are none: sort by looks alone", true],
+    ["folders", `Folders: the name of each is a class${named}`, classes.length],
+    ["table", "A table: its column file_name says which image, its column label which class", tables.length],
+    ["none", "None: sort by looks alone", true],
   ];
   const usual = found.tables.length ? "table" : classes.length ? "folders" : "none";
   const rows = options.map(([value, text, possible]) => {
@@ -39,9 +38,10 @@ function labelChoice(found, tables, onChange) {
     return make("label", { className: possible ? "radio" : "radio soft" }, input, make("span", {}, isolated(text)));
   });
   if (!tables.length) rows[1].querySelector("span").textContent += " (there is none in this folder or beside it)";
-  rows[1].after(table);
-  const box = make("fieldset", { className: "panel" }, make("legend", { textContent: "Labels" }), rows[0], rows[1],
-    tables.length > 0 && table, rows[2]);
+  table.addEventListener("input", () => { rows[1].querySelector("input").checked = true; });
+  const which = tables.length > 0 && make("label", { className: "field table" }, "Table", table);
+  const legend = make("legend", { textContent: "Where do labels come from?" });
+  const box = make("fieldset", { className: "panel" }, legend, rows[0], rows[1], which, rows[2]);
   box.addEventListener("change", onChange);
   const chosen = () => box.querySelector("input:checked").value;
   return { box, value: () => (chosen() === "table" ? { labels: "table", table: table.value } : { labels: chosen() }) };
@@ -104,8 +104,8 @@ function costOf(forecast) {
 }
 
 /** Show a command that looks ahead: how far it is, what it found, or why it failed. */
-async function aheadOf(command, show) {
-  if (!command) return [small("Waiting…")];
+async function aheadOf(command, show, before = "Waiting…") {
+  if (!command) return [small(before)];
   if (isRunning(command)) return [progressOf(command)];
   if (command.state === "failed") return [errorOf(command)];
   if (command.state === "stopped") {
@@ -176,8 +176,9 @@ export async function sortingPage(view, at) {
       }
     }
     const { check, forecast } = commands;
+    const blocked = ["failed", "stopped"].includes(check?.state) && "Not known before the images have been checked.";
     await redraw(checked, keyOf(check), () => aheadOf(check, findingsOf));
-    await redraw(cost, keyOf(forecast), () => aheadOf(forecast, costOf));
+    await redraw(cost, [keyOf(forecast), blocked], () => aheadOf(forecast, costOf, blocked || undefined));
   }
 
   /** Return how long a run takes by the forecast that was made of it. */
