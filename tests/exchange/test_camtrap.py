@@ -121,7 +121,8 @@ def test_every_event_has_a_name_of_its_own(tmp_path: Path) -> None:
 
 def test_own_columns_that_no_field_is_for_are_tags(tmp_path: Path) -> None:
     n = len(UNSURE)
-    own = {"site": ["A"] * n, "observer": ["Ann | Bob", "n/a", *["Cy"] * (n - 2)], "snow\tcm": ["12.5"] * n}
+    observers = ["Ann | Bob", "n/a", *["Cy"] * (n - 2)]
+    own: dict[str, Any] = {"site": ["A"] * n, "observer": observers, "snow\tcm": ["12.5"] * n}
     export(a_trap(tmp_path, **own), "camtrap-dp", tmp_path / "out")
     first, second, *_ = (row["observationTags"] for row in package(tmp_path / "out")["observations"])
     assert first == "status:labelled | category:cat | observer:Ann / Bob | snow cm:12.5"
