@@ -87,6 +87,7 @@ def test_each_option_of_discover_reaches_the_library(
         "given": set(),
         "watch_truth": False,
         "features": None,
+        "dry_run": False,
     }
     assert usual == {**paths, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
@@ -186,7 +187,7 @@ def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[
 
     assert "to check" not in out.getvalue()
     discover.print_run(doubted(sample_run(), [0, 18], suggested=2))
-    assert "\n2 labels to check: " in capsys.readouterr().out
+    assert "\n2 labels to check, which may be right: " in capsys.readouterr().out
 
     bad = Quarantined("a/b.jpg", "empty", "0 bytes")
     found = sample_run(name=lambda number: f"{HOSTILE[number]}\x1b[31m"[-99:], quarantine=[bad])
@@ -221,7 +222,10 @@ def test_discover_sorts_a_folder_once_and_then_reads_the_run(real: Real) -> None
     assert lines[0].startswith("36 images: 9 labelled, ")
     assert lines[1] == "k = 6, given: 3 known categories and 3 new."
     assert lines[-4:] == ["  empty: 0 bytes", "    ash/broken.png", "", f"Report: {real.run / 'report.html'}"]
-    assert real.done.err.splitlines()[0] == "sortal: 1 file could not be read and will be left out."
+    assert real.done.err.splitlines()[:2] == [
+        "sortal: 1 label is not used: 1 of unreadable images.",
+        "sortal: 1 file could not be read and will be left out.",
+    ]
     assert (real.run / "report.html").stat().st_size > 10_000
     assert load_run(real.run).facts.settings.backbone == "convnet"
     again = invoke("discover", real.images, "--out", real.run, *QUICK, "--json")

@@ -43,6 +43,8 @@ def test_features_are_those_that_extract_computes_and_follow_the_weights() -> No
     for _ in range(2):
         expected = torch.from_numpy(extract(backbone, store, precision="float32", runtime=Runtime(device="cpu"))[rows])
         torch.testing.assert_close(table.features(), nnf.normalize(expected, dim=1))
+        projected = nnf.normalize(expected[:, :8], dim=1)
+        torch.testing.assert_close(table.features(lambda tokens: backbone.tail(tokens)[:, :8]), projected)
         with torch.no_grad():
             for value in backbone.parameters():
                 value.add_(0.1 * value.requires_grad)

@@ -179,7 +179,8 @@ def _serve() -> None:
     ours = [module.name for module in pkgutil.walk_packages(sortal.__path__, "sortal.")]
     for name in (*LIBRARIES, *ours):
         if not name.endswith("__main__"):
-            importlib.import_module(name)
+            with contextlib.suppress(ModuleNotFoundError):  # of an extra that is not installed
+                importlib.import_module(name)
     os.fsync = lambda fd: None  # children are killed, which loses nothing that was written
     _OUT = os.dup(1)
     os.dup2(2, 1)  # what children print is not for the test

@@ -38,7 +38,7 @@ TRANSFORMED = ("rlcd",)  # methods that need a vision transformer
 NAMES = tuple(sorted(name for name, of in BUILT_IN.items() if of.learner and name not in TRANSFORMED))
 D = 3  # width of the projections in synthetic outputs
 IN_SMALL: dict[str, Losses] = {
-    "cms": MeanShift(neighbours=3),
+    "cms": MeanShift(neighbours=3, hidden=16, bottleneck=8),
     "debgcd": Debiasing(hidden=16, bottleneck=8, confidence=0.2),
     "gcd": Contrast(hidden=16, bottleneck=8),
     "legogcd": Retention(hidden=16, bottleneck=8, confidence=0.2),
@@ -98,7 +98,11 @@ def start_epoch(method: Method, features: Tensor, labels: Sequence[int], epoch: 
     """Prepare a method for images with these features (m, d) and labels, and start an epoch."""
     of_images = torch.tensor(labels)
     method.prepare(of_images)
-    table: Any = SimpleNamespace(labels=of_images, features=lambda: nnf.normalize(features, dim=1))
+
+    def computed(forward: Method | None = None) -> Tensor:
+        return nnf.normalize(features if forward is None else forward.head(features), dim=1)
+
+    table: Any = SimpleNamespace(labels=of_images, features=computed)
     method.start_epoch(epoch, table)
 
 

@@ -271,7 +271,8 @@ def _print_result(run: "Run") -> None:
     headings = ("Category", "Kind", "Images", *map(str.capitalize, counts), "Cohesion")
     printing.print_table(headings, printing.abridge(rows, "more category", "more categories"))
     if count := len(run.assignments.labels_to_check):
-        print(f"\n{plural(count, 'label')} to check: sortal review shows what each image looks like instead.")
+        checked = f"{plural(count, 'label')} to check, which may be right"
+        print(f"\n{checked}: sortal review shows what each image looks like instead.")
     if (m := run.metrics) is not None:
         every, old, new = map(printing.share, astuple(m.accuracy))
         figures = f"All {every}, Old {old} ({printing.share(m.known_accuracy)} by name), New {new}"

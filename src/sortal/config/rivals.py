@@ -14,6 +14,8 @@ class MeanShift(SettingsGroup):
     temperature: float = option(0.25, "Of the unsupervised contrastive loss; 0.3 on generic images.", least=1e-3)
     supervised_temperature: float = option(0.07, "Of the supervised contrastive loss.", least=1e-3)
     supervised_weight: float = option(0.35, "Weight of the supervised loss; the other has the rest.", least=0, most=1)
+    hidden: int = option(2048, "Width of the layers of the projection head.", least=1)
+    bottleneck: int = option(256, "Width of its output.", least=1)
     patience: int = option(2, "Shifts in a row that may fail to help labelled images before clustering ends.", least=1)
 
 

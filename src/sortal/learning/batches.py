@@ -1,5 +1,6 @@
 """Batches: the images of each step of an epoch, the input of a method's losses, and the images that both number."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -136,7 +137,10 @@ class ImageTable:
     trunk: FrozenEncoder
     kept: KeptTokens  # of the trunk, between epochs
 
-    def features(self) -> Tensor:
-        """Compute the features of all images from centre crops, (m, d) float32 of unit length, on the device."""
+    def features(self, forward: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Compute the features of all images from centre crops, (m, d) float32 of unit length, on the device.
+
+        With `forward`, such as a method, it is what that makes of the trunk's tokens.
+        """
         tokens = self.kept.of(self.rows, lambda: self.trunk.centre_crops(self.store, self.rows))
-        return nnf.normalize(torch.cat([*self.trunk.finished(tokens)]).float(), dim=1)
+        return nnf.normalize(torch.cat([*self.trunk.finished(tokens, forward)]).float(), dim=1)

@@ -113,11 +113,13 @@ class FrozenEncoder:
         return self.stream(store, centre_crop_batches(store, rows, size=size, batch_size=at_once))
 
     @torch.no_grad()
-    def finished(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Compute features of the trunk's tokens."""
+    def finished(
+        self, batches: Iterable[Tensor], forward: Callable[[Tensor], Tensor] | None = None
+    ) -> Iterator[Tensor]:
+        """Compute features of the trunk's tokens, or what `forward` makes of them."""
         for tokens in batches:
             with self.compute.autocast():
-                features = self.backbone.tail(tokens)
+                features = (forward or self.backbone.tail)(tokens)
             yield features
 
 

@@ -98,7 +98,7 @@ def test_a_module_sorts_with_the_defaults_without_a_gpu(tmp_path: Path, quickly:
     notes: list[str] = []
     options: dict[str, Any] = {"backbone": Whole(), "method": "gcd", "k": 6, "n_init": 2}
     options |= {"set": {"training.batch_size": 120}, "runtime": replace(CPU, note=notes.append)}
-    with patch("sortal.discovery.defaults._epochs_on_cpu", lambda _: 1):
+    with patch.multiple("sortal.discovery.defaults", EPOCHS_ON_CPU=(1, 1), EPOCHS_OF_FEW=1):
         run = discover("images", out="run", **options)
     assert run.facts.training is not None
     assert (run.facts.training.views, run.facts.training.epochs) == (None, 1)

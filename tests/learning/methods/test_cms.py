@@ -21,8 +21,10 @@ from sortal.config.rivals import MeanShift
 from sortal.learning.checkpoint import TrainingState
 from sortal.learning.methods import cms
 from sortal.learning.methods.cms import Cms, best_cut, cluster, shifted
+from sortal.learning.methods.method import Problem
 
-SMALL = MeanShift(neighbours=3)
+SMALL = MeanShift(neighbours=3, hidden=16, bottleneck=8)
+PROBLEM = Problem(k=0, known=(), training=Training())
 LOSSES = ["unsupervised", "supervised"]
 
 
@@ -49,7 +51,7 @@ def oracle(rows: list[Row], memory: list[Row], labels: list[int], c: MeanShift) 
 
 
 def with_memory(c: MeanShift, memory: Tensor) -> Cms:
-    method = Cms(convnet(), c)
+    method = Cms(convnet(), c, PROBLEM)
     method.memory = memory
     return method
 
@@ -71,6 +73,8 @@ CHANGES: dict[str, tuple[Any, str]] = {  # another value, and the losses that de
     "temperature": (0.5, "unsupervised"),
     "supervised_temperature": (0.5, "supervised"),
     "supervised_weight": (0.5, "unsupervised supervised"),
+    "hidden": (8, ""),  # of the head
+    "bottleneck": (4, ""),
     "patience": (1, ""),  # of clustering
 }
 
@@ -96,11 +100,11 @@ def test_gradients_match_differences() -> None:
 
 
 def test_the_memory_is_that_of_the_epoch_and_has_no_gradient() -> None:
-    method = Cms(convnet(), SMALL)
+    method = Cms(convnet(), SMALL, PROBLEM)
     for seed in (0, 1):
         features = torch.randn(5, 512, generator=torch.Generator().manual_seed(seed))
         start_epoch(method, features, [-1] * 5)
-        torch.testing.assert_close(method.memory, nnf.normalize(features, dim=1))
+        torch.testing.assert_close(method.memory, nnf.normalize(method.head(features).detach(), dim=1))
     assert not method.memory.requires_grad
     assert "memory" in TrainingState(method, Training()).weights(), "which checkpoints hold"
     assert "memory" not in method.state_dict(), "which identifies a run before it starts"

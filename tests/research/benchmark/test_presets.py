@@ -67,7 +67,7 @@ DIGESTS: dict[str, tuple[int, str]] = {
     "legogcd": (1, "af411688503d"),
     "rlcd": (1, "f9bdd9c5964b"),
     "debgcd": (1, "b5d20d93e354"),
-    "cms": (1, "920757b76292"),
+    "cms": (2, "d845629cd1a0"),
     "selex": (2, "ebf47c11cac8"),
 }
 

@@ -115,12 +115,14 @@ def _create_timm(
     """Create a model of timm; what is `stated` about its images replaces what timm says."""
     models = load_timm().models
     bare = model.partition(".")[0]
-    if not draw and models.is_model_in_modules(bare, ["vision_transformer"]):
-        arguments = {**arguments, "weight_init": "skip"}
+    undrawn = (
+        {**arguments, "weight_init": "skip"} if models.is_model_in_modules(bare, ["vision_transformer"]) else arguments
+    )
+    arguments = arguments if draw else undrawn
     net = None
     if models.is_model_in_modules(bare, TRANSFORMERS):
         size = image_size or min(IMAGE_SIZE, stated.get("input_size", [IMAGE_SIZE])[-1])
-        net = _with_class_token(name, model, arguments, size)
+        net = _with_class_token(name, model, arguments, undrawn, size)
     if net is None:
         own = {**_config(model), **stated}
         usual: int = own["input_size"][-1]
@@ -138,10 +140,12 @@ def _create_timm(
     return _as_backbone(net, spec)
 
 
-def _with_class_token(name: str, model: str, arguments: dict[str, Any], size: int) -> nn.Module | None:
+def _with_class_token(
+    name: str, model: str, arguments: dict[str, Any], undrawn: dict[str, Any], size: int
+) -> nn.Module | None:
     """Create a vision transformer whose features are its class token; None if it has none, or no weights for it."""
-    with torch.device("meta"):  # allocates no weights
-        pooled = _made(name, model, size, arguments)
+    with torch.device("meta"):  # allocates no weights; drawing them there would import PyTorch's compiler
+        pooled = _made(name, model, size, undrawn)
     try:
         net = _made(name, model, size, {**arguments, "img_size": size, "global_pool": "token"})
     except AssertionError as error:

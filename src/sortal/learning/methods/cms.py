@@ -1,4 +1,4 @@
-"""CMS (Choi, Kang and Cho, CVPR 2024): contrast between features that were shifted towards their neighbours."""
+"""CMS (Choi, Kang and Cho, CVPR 2024): contrast between projections that were shifted towards their neighbours."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +13,7 @@ from sortal import metrics
 from sortal.config.rivals import MeanShift
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Batch, ImageTable
+from sortal.learning.heads import ProjectionHead
 from sortal.learning.losses import contrastive
 from sortal.learning.methods.method import Method, Problem
 
@@ -22,30 +23,33 @@ WARD_CLUSTERS = 1000  # that a cut may have if k is not given
 
 
 class Cms(Method):
-    """(1 − λ) InfoNCE between shifted features of all views + λ SupCon on the features of labelled views.
+    """(1 − λ) InfoNCE between shifted projections of all views + λ SupCon on the projections of labelled views.
 
-    A feature is shifted towards the mean of its nearest ones in a memory of all images, which is renewed before every
-    epoch.
+    A projection is shifted towards the mean of its nearest ones in a memory of all images, which is renewed before
+    every epoch.
     """
 
     config: MeanShift
-    version = 1
-    memory: Tensor  # (m, d)
+    version = 2
+    memory: Tensor  # (m, bottleneck)
 
-    def __init__(self, backbone: Backbone, config: MeanShift | None = None, problem: Problem | None = None) -> None:
+    def __init__(self, backbone: Backbone, config: MeanShift, problem: Problem) -> None:
         super().__init__(backbone)
-        self.config = config or MeanShift()
-        self.register_buffer("memory", torch.zeros(0, backbone.spec.width), persistent=False)
+        c, seed = config, problem.training.seed
+        self.config = c
+        self.head = ProjectionHead(backbone.spec.width, hidden=c.hidden, bottleneck=c.bottleneck, seed=seed)
+        self.register_buffer("memory", torch.zeros(0, c.bottleneck), persistent=False)
 
     def prepare(self, labels: Tensor) -> None:
         if len(labels) != len(self.memory):
-            self.memory = self.memory.new_zeros(len(labels), self.backbone.spec.width)
+            self.memory = self.memory.new_zeros(len(labels), self.config.bottleneck)
 
     def start_epoch(self, epoch: int, images: ImageTable) -> None:
-        self.memory.copy_(images.features())
+        self.memory.copy_(images.features(self))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return nnf.normalize(self.backbone.tail(inputs).float(), dim=1)
+        projected: Tensor = self.head(self.backbone.tail(inputs))
+        return projected
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c, rows = self.config, batch.outputs
