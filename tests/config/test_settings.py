@@ -93,7 +93,8 @@ def test_keywords_become_records_and_a_misspelt_one_is_refused() -> None:
 
 
 def test_further_settings_are_a_mapping_texts_or_one_text() -> None:
-    for given in ({"training.batch_size": 64}, ["training.batch_size=64"], "training.batch_size=64"):
+    ways: list[Any] = [{"training.batch_size": 64}, ["training.batch_size=64"], "training.batch_size=64"]
+    for given in ways:
         assert Discovery(set=given).set == ("training.batch_size=64",)
     with pytest.raises(InputError, match=r"^'k' is not a setting\. The settings are folders, unlabelled, "):
         from_keywords({"k": 3}, Reading)
