@@ -117,7 +117,7 @@ def test_metrics(trial: Trial) -> None:
                 assert (result.accuracy.all is None) == (n == 0), result
                 if n and (classes == 1) and (clusters == 1):
                     assert result.accuracy.all == result.nmi == result.ari == 1, "one cluster is the one class"
-    for odd in (math.nan, np.float32("nan"), np.datetime64("NaT")):
+    for odd in (math.nan, np.float32("nan"), np.datetime64("NaT", "s")):
         for where in ("truth", "clusters", "old"):
             given: dict[str, Any] = {"truth": [0, 1], "clusters": [0, 1], "old": [0]}
             given[where] = [0, odd]

@@ -223,7 +223,7 @@ def test_discover_sorts_a_folder_once_and_then_reads_the_run(real: Real) -> None
     assert lines[1] == "k = 6, given: 3 known categories and 3 new."
     assert lines[-4:] == ["  empty: 0 bytes", "    ash/broken.png", "", f"Report: {real.run / 'report.html'}"]
     assert real.done.err.splitlines()[:2] == [
-        "sortal: 1 label is not used: 1 of unreadable images.",
+        "sortal: 1 label is not used: of unreadable images (1).",
         "sortal: 1 file could not be read and will be left out.",
     ]
     assert (real.run / "report.html").stat().st_size > 10_000

@@ -9,7 +9,7 @@ from support.command_line import NOTE, Done, Real, Stub, invoke, refused
 from support.printed import lines_of
 
 from sortal.cli import runs
-from sortal.exchange.export import EXPORT_FORMATS, ExportResult, export
+from sortal.exchange.export import EXPORT_FORMATS, NO_PROBABILITY, ExportResult, export
 from sortal.exchange.format import How
 from sortal.research import figures
 from sortal.research.figures import FiguresResult
@@ -35,7 +35,8 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
 def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for format, name in (("coco", "run-coco.json"), ("csv", "run.csv"), ("folders", "run-folders")):
-        assert invoke("export", real.run, "--format", format) == Done(0, f"36 images written as {format}: {name}\n", "")
+        done = invoke("export", real.run, "--format", format)
+        assert done == Done(0, f"36 images written as {format}: {name}\n", f"sortal: {NO_PROBABILITY}\n")
         assert (tmp_path / name).exists()
     assert export(real.run, "csv", "same.csv").images == 36, "a folder will do for a run"
     complaint = refused("export", real.run, "--format", "csv", "--out", "run.csv")

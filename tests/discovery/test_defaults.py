@@ -39,7 +39,7 @@ from sortal.discovery.defaults import VECTOR_LOSSES, notes, recipe_for, resolved
 CLASSIFYING = [name for name, of in BUILT_IN.items() if of.classifies]
 
 PAPER = "Training for 200 epochs, as in the paper."
-SHORT = "Without a GPU, training is short: {} epochs on 2 views of each image. 8 may sort better, and take longer."
+SHORT = "Without a GPU, training is short: {} epochs on 4 views of each image. 8 may sort better, and take longer."
 OTHERS = (
     f"The backbone is {SMALLER}; {LARGER} may sort better, and takes about four times as long, and {FASTER} takes a "
     "fraction of it, and may sort worse."
@@ -84,7 +84,7 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
     training = recipe.training
     assert asdict(settings) == before
     assert recipe.method == settings.method
-    views: dict[Any, Any] = {LIVE: None, AUTO: AUTO if on_gpu or settings.backbone == CONVNET else 2}
+    views: dict[Any, Any] = {LIVE: None, AUTO: AUTO if on_gpu or settings.backbone == CONVNET else 4}
     assert (training.views, training.seed) == (views.get(settings.views, settings.views), settings.seed)
     if settings.epochs != AUTO:
         assert training.epochs == settings.epochs
@@ -93,7 +93,7 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
     elif not on_gpu:
         assert training.epochs == EPOCHS_BY_COUNT[n_images]
     else:
-        assert training.epochs == (200 if n_images >= 2000 or settings.method == "sortal" else 100)
+        assert training.epochs == (200 if (n_images >= 2000) != (settings.method == "sortal") else 100)
     if settings.lr != AUTO:
         assert training.lr == settings.lr
     # The rest suits the method, except for the schedule of the small network.

@@ -116,9 +116,9 @@ def test_tokens_of_a_transformer_are_cached_if_they_fit(tmp_path: Path, monkeypa
     windows = replace(TRANSFORMER, set=("training.windows=true",))
     whole, windowed = (forecast(job_of(images, tmp_path / "run", each)) for each in (TRANSFORMER, windows))
     for found, tokens in ((measured, 1 + 196), (whole, 1 + 196), (windowed, 1 + 196 // 4)):
-        assert (found.k, found.views) == (4, 2)
+        assert (found.k, found.views) == (4, 4)
         # Images, views, bytes of a number, patches and class, width; in a file, which survives a kill
-        assert found.tokens == token_cache.TokenPlan(8 * 2 * 2 * tokens * 64, "file")
+        assert found.tokens == token_cache.TokenPlan(8 * 4 * 2 * tokens * 64, "file")
         assert found.seconds["learn"] > 0
     assert measured.seconds["k"] == 0
     live = forecast(job_of(images, tmp_path / "run", replace(TRANSFORMER, views="live")))
@@ -389,7 +389,7 @@ def test_the_work_of_training_follows_from_its_settings(tmp_path: Path, monkeypa
     small, cached, live = made
     assert small.steps == pytest.approx(3 * (1 + 40 / 256 / 3))
     assert (small.through_trunk, small.counts) == (0, 0)
-    assert cached.through_trunk == 40 * 2 + 40, "two views to learn from, and one to measure health on"
+    assert cached.through_trunk == 40 * 4 + 40, "four views to learn from, and one to measure health on"
     assert live.through_trunk == 2 * 256 + 40, "new views in every step"
     own = replace(TRANSFORMER, method="sortal", epochs=50)
     planned = forecast(job_of(images, tmp_path / "run", own))

@@ -340,7 +340,7 @@ def test_copies_similar_names_and_tiny_images_are_noted(tmp_path: Path, monkeypa
             "1 image appears under two labels, which contradict each other and are ignored: 'ash/copy.png (also "
             "beech/0.png)'.",
             f"1 image appears both labelled and unlabelled: 'cedar/0.png (also unlabelled/{name})'.",
-            "2 labels are not used: 2 of images with two labels.",
+            "2 labels are not used: of images with two labels (2).",
             "Some class names differ only in case or spaces: 'Ash', 'ash'.",
             "2 exact duplicates found; run sortal check for a list.",
         ]

@@ -138,8 +138,8 @@ def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training)
     labels_of = torch.tensor([max(images.labels[learned[store.digests[learned] == own]]) for own in digests])
     centres = views.centre_crops(store, first, size=backbone.spec.image_size)
 
-    def features() -> Tensor:
-        return nnf.normalize(backbone.tail(backbone.trunk(view(store, centres, backbone))), dim=1)
+    def features(forward: Callable[[Tensor], Tensor] = backbone.tail) -> Tensor:
+        return nnf.normalize(forward(backbone.trunk(view(store, centres, backbone))), dim=1)
 
     method.prepare(labels_of)
     trained = [value for value in method.parameters() if value.requires_grad]

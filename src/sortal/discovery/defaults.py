@@ -23,21 +23,17 @@ from sortal.config import (
     changed,
     registration_of,
 )
-from sortal.exchange.field_data import lacking
-from sortal.images.class_names import like_places, named_like_places
-from sortal.images.folders import unread_pictures
-from sortal.images.image_set import ImageSet
 from sortal.system.text import plural
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 # Without a GPU, views are few, and a step sees a quarter of their patches, which takes half of the time and sorts no
-# worse (benchmarks/RESULTS.md). Shorter training loses what it is for: 3,000 half-labelled images are sorted 12 points
-# worse with 20 epochs than with 200.
-VIEWS_ON_CPU, PATCHES_ON_CPU = 2, 0.25
+# worse (benchmarks/RESULTS.md). With two views, which are learned by heart, 1,000 images are sorted 3 points worse than
+# with four. So are 3,000 half-labelled ones by 12 points with 20 epochs instead of 200.
+VIEWS_ON_CPU, PATCHES_ON_CPU = 4, 0.25
 EPOCHS_ON_CPU, STEPS_ON_CPU = (40, 80), 180_000  # the fewest and the most epochs, and images in all
 # Fewer than 1,000 images take more epochs, as their steps are few: no more of them in all than with 1,000.
 EPOCHS_OF_FEW, STEPS_OF_FEW = 150, 80_000  # the most epochs, and images in all
-FEW_IMAGES = 2000  # below which training takes fewer epochs
+FEW_IMAGES = 2000  # below which methods take fewer epochs, and from which on Sortal's own is as good with fewer
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES = (config.TINY_CONTRAST, config.TINY_DISTILLATION, config.TINY_ROUNDS)  # of the small network
 VECTOR_LOSSES = (config.VECTOR_CONTRAST, config.VECTOR_DISTILLATION, config.VECTOR_ROUNDS)  # of feature vectors
@@ -109,8 +105,9 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
     elif not on_gpu:
         patches = PATCHES_ON_CPU if of.losses is Rounds else usual.patches
         usual = replace(usual, epochs=_epochs_on_cpu(n_images), views=VIEWS_ON_CPU, patches=patches)
-    elif of.losses is not Rounds:
-        usual = replace(usual, epochs=EPOCHS if n_images >= FEW_IMAGES else FEWER_EPOCHS)
+    else:
+        fewer = (n_images >= FEW_IMAGES) == (of.losses is Rounds)
+        usual = replace(usual, epochs=FEWER_EPOCHS if fewer else EPOCHS)
     return replace(
         usual,
         epochs=usual.epochs if settings.epochs == AUTO else settings.epochs,
@@ -118,13 +115,6 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
         views=usual.views if settings.views == AUTO else None if settings.views == config.LIVE else settings.views,
         seed=settings.seed,
     )
-
-
-def early_notes(images: ImageSet, *, by_folders: bool) -> list[str]:
-    """Say what a person may want to change before images are sorted: pictures left out, labels, columns for exports."""
-    odd = named_like_places(images.classes) if by_folders and images.pixels is None else ()
-    found = (*unread_pictures(images.ignored), like_places(odd), lacking(images.columns, len(images)))
-    return [*filter(None, found)]
 
 
 def _epochs_on_cpu(n_images: int) -> int:

@@ -26,12 +26,14 @@ from sortal.config import (
     registered,
     registration_of,
 )
-from sortal.discovery.defaults import early_notes, image_size, recipe_for, resolved, trained_blocks
+from sortal.discovery.defaults import image_size, recipe_for, resolved, trained_blocks
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, training_settings, with_added
 from sortal.discovery.given_features import FeatureFile, feature_file, with_added_features, without_network
 from sortal.discovery.run_places import check_free, check_output_folder, place_and_folders, run_of_files
 from sortal.errors import InputError, Remedy, listing, quoted
-from sortal.images.folders import are_folders, common_folder
+from sortal.exchange.field_data import lacking
+from sortal.images.class_names import like_places, named_like_places
+from sortal.images.folders import are_folders, common_folder, unread_pictures
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.images.vector_sets import check_features_differ
@@ -272,7 +274,7 @@ def _find(
         wanted = replace(wanted, settings=without_network(wanted.settings))
     else:
         _check_backbone(wanted.settings)
-    for text in (*notes, *early_notes(images, by_folders=bool(folders) and wanted.labels is None)):
+    for text in (*notes, *_early_notes(images, by_folders=bool(folders) and wanted.labels is None)):
         runtime.note(text)
     return _Found(images, folders, wanted, earlier)
 
@@ -311,6 +313,13 @@ def _origin(images: Source | None, file: FeatureFile | None, root: str | None, f
         reading=wanted.reading,
         command=_command(images, file, folders, wanted, place),
     )
+
+
+def _early_notes(images: ImageSet, *, by_folders: bool) -> list[str]:
+    """Say what a person may want to change before images are sorted: pictures left out, labels, columns for exports."""
+    odd = named_like_places(images.classes) if by_folders and images.pixels is None else ()
+    found = (*unread_pictures(images.ignored), like_places(odd), lacking(images.columns, len(images)))
+    return [*filter(None, found)]
 
 
 def _check_backbone(settings: Discovery) -> None:

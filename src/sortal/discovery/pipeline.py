@@ -294,7 +294,7 @@ def _findings(health: Health, *, near: bool) -> list[str]:
     torn = sum(label is not None for each in health.duplicates if each.kind == "two labels" for label in each.labels)
     lost = sum(each.unreadable for each in health.classes if each.name is not None)
     if torn or lost:
-        why = [f"{torn:,} of images with two labels"] * bool(torn) + [f"{lost:,} of unreadable images"] * bool(lost)
+        why = [f"of images with two labels ({torn:,})"] * bool(torn) + [f"of unreadable images ({lost:,})"] * bool(lost)
         notes.append(f"{plural(torn + lost, 'label is', 'labels are')} not used: {' and '.join(why)}.")
     if health.alike_names:
         notes.append(f"Some class names differ only in case or spaces: {listing(health.alike_names[0])}.")

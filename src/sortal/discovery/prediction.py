@@ -99,7 +99,8 @@ class Model:
 
     def __repr__(self) -> str:
         known = sum(each.kind == KNOWN for each in self.run.categories)
-        return f"<Model: {known:,} known and {len(self.categories) - known:,} new categories; {str(self.run.folder)!r}>"
+        new = plural(len(self.categories) - known, "new category", "new categories")
+        return f"<Model: {known:,} known and {new}; {str(self.run.folder)!r}>"
 
     @property
     def categories(self) -> tuple[str, ...]:
