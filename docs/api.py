@@ -58,7 +58,7 @@ def _entries(name: str, what: Any, level: str) -> Iterator[str]:
 
 def _fields(what: Any) -> str:
     """The fields of a record whose docstring does not list them, as the source spells and explains them."""
-    if not is_dataclass(what) or ENTRY.search(inspect.getdoc(what) or ""):
+    if not isinstance(what, type) or not is_dataclass(what) or ENTRY.search(inspect.getdoc(what) or ""):
         return ""
     found = [each for base in reversed(inspect.getmro(what)) if is_dataclass(base) for each in _of_source(base)]
     return "\n" + "".join(f"- `{name}: {kind}`{comment and f': {comment}'}\n" for name, kind, comment in found)

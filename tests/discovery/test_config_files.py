@@ -1,13 +1,17 @@
 """Settings from files: a run repeated by its run.json, and TOML."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from support import tiny_folder as tiny
 from support.command_line import invoke, refused
 
-from sortal.discovery.config_files import settings_in
+from sortal.config import BACKBONE, Discovery
+from sortal.discovery.config_files import _changes, settings_in
+from sortal.discovery.defaults import recipe_for
 from sortal.errors import InputError
 from sortal.reviews.loading import load_run
 
@@ -29,6 +33,13 @@ def test_a_run_is_repeated_by_its_own_record(tmp_path: Path, quickly: None) -> N
     assert tiny.tables(tmp_path / "two") == tiny.tables(tmp_path / "run")
     other = tiny.sort(tmp_path / "images", tmp_path / "three", config=tmp_path / "run", k=5)
     assert (other.k.k, other.facts.settings.seed) == (5, 0 if "seed" in tiny.SETTINGS else 5)
+
+
+def test_what_a_machine_decides_is_repeated_on_the_other_kind() -> None:
+    settings = Discovery(backbone=BACKBONE)
+    for on_gpu, patches in ((False, 0.25), (True, 0.5)):
+        facts: Any = SimpleNamespace(settings=settings, recipe=recipe_for(settings, 600, on_gpu=on_gpu))
+        assert _changes(facts) == (f"training.patches={patches}",)
 
 
 def test_toml_has_the_names_of_arguments_and_tables_of_other_settings(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def test_what_is_missing_is_named_with_the_images() -> None:
 
 def test_what_an_export_will_lack_is_known_from_columns_that_say_something_of_where_or_when() -> None:
     assert lacking(NO_COLUMNS, 2) == ""
-    assert lacking(Columns.infer(["note"], [["a", "b"]]), 2) == "", "no images of camera traps"
+    for name in ("note", "location", "depth"):
+        assert lacking(Columns.infer([name], [["1", "2"]]), 2) == "", "no images of camera traps"
     time, site = ["2024-05-01T10:00:00", ""], ["A", "A"]
     said = lacking(Columns.infer(["timestamp", "site", "lat"], [time, site, ["52.5", ""]]), 2)
     assert "would lack: time of 1 image, longitude of 2 images." in said, "a deployment has one position"

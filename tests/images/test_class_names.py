@@ -91,6 +91,7 @@ def test_most_classes_must_be_named_like_places_to_be_pointed_out() -> None:
         ("fox", "camel", "site", "trapdoor spider", "101", "2023"),
         ("cam01", "fox"),
         ("123", "45678901"),
+        ("10023456", "40170725", "001_rose", "102_iris"),
     ):
         assert named_like_places(classes) == ()
     assert like_places(()) == ""

@@ -274,8 +274,8 @@ def _print_result(run: "Run") -> None:
         checked = f"{plural(count, 'label')} to check, which may be right"
         print(f"\n{checked}: sortal review shows what each image looks like instead.")
     if (m := run.metrics) is not None:
-        every, old, new = map(printing.share, astuple(m.accuracy))
-        figures = f"All {every}, Old {old} ({printing.share(m.known_accuracy)} by name), New {new}"
+        shares = (*map(printing.share, astuple(m.accuracy)), printing.share(m.known_accuracy))
+        figures = "All {0}, Old {1} ({3} by name), New {2}".format(*shares)
         print(f"\nAccuracy, %: {figures}; on the {plural(m.images, 'unlabelled image')} whose truth is known.")
     printing.print_unreadable(run.quarantine)
 

@@ -43,10 +43,11 @@ def _of_run(path: Path) -> dict[str, Any]:
 
 
 def _changes(facts: RunFacts) -> tuple[str, ...]:
-    """Return how the recipe of a run differs from the usual one of its method."""
+    """Return how the recipe of a run differs from the usual one of its method, with a GPU or without."""
     registration_of(facts.settings.method)  # says so if it is not loaded
     plain = {each.name: getattr(facts.settings, each.name) for each in fields(Discovery) if each.name != "set"}
-    return differences(facts.recipe, recipe_for(Discovery(**plain), 1, on_gpu=False))
+    usual = (recipe_for(Discovery(**plain), 1, on_gpu=on_gpu) for on_gpu in (False, True))
+    return tuple(dict.fromkeys(text for each in usual for text in differences(facts.recipe, each)))
 
 
 def _of_toml(path: Path) -> dict[str, Any]:

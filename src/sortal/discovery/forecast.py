@@ -100,9 +100,10 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
     `perf_counter`: a run takes as long to start.
     """
     whole, (job, _) = job, learned_part(job)
-    settings, recipe, n = job.settings, job.recipe, len(job.images)
-    notes: list[str] = []
+    settings, n, notes = job.settings, len(job.images), list[str]()
     backbone = _load_backbone(job, notes) if job.images.features is None else backbone_of(job)
+    recipe = defaults.suited_to_network(job.recipe, settings, has_trunk=backbone.has_trunk)
+    job = replace(job, recipe=recipe)
     started = {} if since is None else {STARTING: round(perf_counter() - since, 3)}
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
     known, k = job.images.known, _expected_k(job)

@@ -65,9 +65,9 @@ def required(data: Sequence[FieldData]) -> dict[str, list[bool]]:
 
 def lacking(columns: Columns, n: int) -> str:
     """Say what an export of camera traps will lack, if columns say something of where or when n images were taken."""
-    data, used = field_data(columns, n)
+    data, _ = field_data(columns, n)
     lacks = {what: known.count(False) for what, known in required(data).items() if not all(known)}
-    if not used or not lacks:
+    if not lacks or all(each.time is None and each.latitude is None and each.longitude is None for each in data):
         return ""
     each = ", ".join(f"{what} of {plural(count, 'image')}" for what, count in lacks.items())
     names = ", ".join(dict.fromkeys(USUAL_NAMES[what][0] for what in lacks))

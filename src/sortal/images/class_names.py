@@ -14,7 +14,7 @@ EMPTY_CELLS = ("nan", "NaN", "<NA>", "NaT", "--")  # of data frames and masked a
 # Names of cameras, stations, days, and folders of memory cards (DCF).
 OF_PLACES = re.compile(
     r"(cam|camera|trap|site|station|stn|plot|location|loc|deployment|transect)[ ._-]*\d+[a-z]?"
-    r"|\d{4}([ ._-]?)\d{2}\2\d{2}([ ._t-].*)?|dcim|\d{3}[a-z_][a-z0-9_]{4}",
+    r"|(19|20)\d{2}([ ._-]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])([ ._t-].*)?|dcim|[1-9]\d{2}(?-i:[A-Z_][A-Z0-9_]{4})",
     re.IGNORECASE,
 )
 

@@ -325,7 +325,7 @@ class Guide:
         """Return how likely two parts of a category are two classes."""
         digest, kept = _digest(*parts), self._mixed.get(category)
         if kept is None or kept[0] != digest:
-            split, other = review.category.copy(), max(review.categories) + 1
+            split, other = _as_sorted(review).category, max(review.categories) + 1
             split[parts[1]] = other
             among = [each for each in sizes_of(review.category) if each not in (category, NOWHERE)]
             distance = ((review.centres(among) - review.centres([category])) ** 2).sum(axis=1)

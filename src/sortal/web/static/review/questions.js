@@ -177,6 +177,7 @@ async function grow(body, item, at, next) {
     const done = await decide({ do: "grow", category: id, answers, shown: seen, wrong }, at.version);
     const some = [...answers].some((letter) => letter !== state.answers.bad);
     if (done && some && categoryOf(id)?.unnamed) await rename(id, `Name ${categoryOf(id).name}`);
+    if (!done) keepGrowth(about(), new Growth()); // pages that are no longer those that were shown
     await next();
   };
   /** Show the page that follows from these answers; they count once it is there. */
