@@ -122,6 +122,7 @@ def pages(browser: Browser, client: Client) -> Iterator[tuple[Page, Page]]:
 def open_dispute(page: Page, client: Client, answer: str) -> None:
     """Open the dispute in the list; it is asked even if the page learns of other decisions while it is drawn."""
     page.goto(f"{client.origin}/#/")
+    page.reload()  # whatever followed from the answer before is over, and the list is as of now
     page.wait_for_selector(".queue a:has-text('Settle a disagreement')")
     held: list[Route] = []
     page.route("**/api/images*", lambda route: held.append(route), times=2)
