@@ -123,7 +123,7 @@ def start(device: torch.device) -> None:
             (square @ square).sum().item()
 
     if device.type == "cuda":
-        Thread(target=work, name="start-gpu", daemon=True).start()
+        Thread(target=work, name="start-gpu").start()  # not a daemon, which could abort the process at its end
 
 
 def choose_compute(

@@ -168,3 +168,30 @@ def test_the_end_during_a_long_answer_is_no_error(
 def _ask(client: Client) -> None:
     with suppress(OSError, HTTPException):
         client.ask("GET", "/api/queue")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems end a process without its handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_review_that_ends_while_it_imports_waits_for_that(sorted_run: SortedRun, tmp_path: Path, number: int) -> None:
+    """A thread within a library in C++ at the end of Python aborts the process, so none may be left behind."""
+    folder, begun, done = sorted_run.copy(tmp_path / "run").out, tmp_path / "begun", tmp_path / "done"
+    code = f"""
+import pathlib, sys, threading, time
+from sortal.cli.app import main
+from sortal.discovery.reviewing import open
+def slowly(name):
+    pathlib.Path({str(begun)!r}).touch()
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    pathlib.Path({str(done)!r}).touch()
+open.import_module = slowly
+sys.exit(main(["review", {str(folder)!r}, "--no-browser"]))
+"""
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process, ended(process):
+        wait_for(begun.exists)
+        assert process.stdout is not None
+        process.stdout.readline()  # the link, after which signals end the review
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, done.exists()) == (0, True), errors

@@ -52,16 +52,16 @@ class Sight:
         with self._lock:
             if not self._started:
                 self._started = True
-                threading.Thread(target=self._look, daemon=True).start()
+                threading.Thread(target=self._look).start()  # not a daemon, which could abort the process at its end
             [wanted] = self._model.embed_words([text])
         parts = [*self._parts]
         scores = np.concatenate([np.empty(0, np.float32), *(part @ wanted for part in parts)])
         return self._order[np.argsort(-scores, kind="stable")]
 
     def _look(self) -> None:
-        """Embed the pictures that have not been looked at."""
+        """Embed the pictures that have not been looked at, until the process ends."""
         done = saved = sum(map(len, self._parts))
-        while done < len(self._order):
+        while done < len(self._order) and threading.main_thread().is_alive():
             rows = self._order[done : done + PICTURES_AT_ONCE].tolist()
             self._parts.append(self._model.embed_images([self._store.image(row) for row in rows]))
             done += len(rows)

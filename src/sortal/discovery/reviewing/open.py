@@ -150,7 +150,7 @@ def open_session(
         runtime.note(f"{changes}. The review leaves these images out; run sortal discover again to sort what is there.")
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
-    threading.Thread(target=_import_ahead, daemon=True).start()
+    threading.Thread(target=_import_ahead).start()
     place = _placer(runtime.device)
     return Session(
         run=run, store=store, originals=originals, place=place, lines=list(lines), advisor=advisor, people=people
@@ -158,7 +158,10 @@ def open_session(
 
 
 def _import_ahead() -> None:
-    """Import what pages will need while the first one loads; an import that fails is reported where it is needed."""
+    """Import what pages will need while the first one loads; an import that fails is reported where it is needed.
+
+    Python waits for it at the end: a thread that is inside a library in C++ when Python ends aborts the process.
+    """
     with suppress(Exception):  # such as that the process ends, or may open no more files
         import_module("sortal.clustering.kmeans")
 
