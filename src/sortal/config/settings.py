@@ -59,7 +59,7 @@ class Discovery(SettingsGroup):
     weights: str | None = option(None, "File of the backbone's weights; downloaded from the hub by default.")
     image_size: int | Auto = option(
         AUTO,
-        "Height and width of what the network sees, in pixels; auto is its own. Smaller images are quicker.",
+        "Pixels of the width and height that the network sees; auto: its own, or 168 without a GPU. Fewer are quicker.",
         least=8,
     )
     epochs: int | Auto = option(AUTO, "Epochs to train for; auto suits the images and the machine.", least=0)

@@ -33,6 +33,8 @@ VIEWS_ON_CPU, PATCHES_ON_CPU = 4, 0.25
 EPOCHS_ON_CPU, STEPS_ON_CPU = (40, 80), 180_000  # the fewest and the most epochs, and images in all
 # Fewer than 1,000 images take more epochs, as their steps are few: no more of them in all than with 1,000.
 EPOCHS_OF_FEW, STEPS_OF_FEW = 150, 80_000  # the most epochs, and images in all
+# Smaller images take about half of the time that frozen layers need, and are sorted no worse (benchmarks/RESULTS.md).
+SIZE_ON_CPU = 168  # pixels, for the networks that are the default
 FEW_IMAGES = 2000  # below which methods take fewer epochs, and from which on Sortal's own is as good with fewer
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES = (config.TINY_CONTRAST, config.TINY_DISTILLATION, config.TINY_ROUNDS)  # of the small network
@@ -62,9 +64,12 @@ def trained_blocks(settings: Discovery) -> int | None:
     return None if usual else registration_of(settings.method).trained
 
 
-def image_size(settings: Discovery) -> int | None:
+def image_size(settings: Discovery, *, on_gpu: bool) -> int | None:
     """Return the height and width of the network's input; None for its own."""
-    return None if settings.image_size == AUTO else settings.image_size
+    if settings.image_size != AUTO:
+        return settings.image_size
+    learns = registration_of(settings.method).learner is not None
+    return SIZE_ON_CPU if learns and not on_gpu and settings.backbone in (SMALLER, LARGER) else None
 
 
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
@@ -140,7 +145,8 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
     chosen = trains and settings.epochs == AUTO and network
     if chosen and not on_gpu and settings.views == AUTO:
         if isinstance(training.views, int):
-            which, more = f"{training.views} views of each image", f"{VIEWS} may sort better, and take longer."
+            size, more = image_size(settings, on_gpu=on_gpu), f"{VIEWS} views may sort better, and take longer."
+            which = f"{training.views} views of each image{f', of {size} pixels' if size else ''}"
         else:
             which, more = "new views in every epoch", "The backbone is trained as a whole, so no views can be cached."
         short = f"{plural(training.epochs, 'epoch')} on {which}"

@@ -121,7 +121,7 @@ class Job:
     @property
     def image_size(self) -> int | None:
         """The height and width of the network's input; None for its own."""
-        return image_size(self.settings)
+        return image_size(self.settings, on_gpu=self.on_gpu)
 
     @property
     def on_gpu(self) -> bool:
