@@ -18,8 +18,8 @@ from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
 
 LEAST_FACTOR, MOST_FACTOR = 1.25, 2.5  # between the usual number of categories and a finer or a coarser one
-# The last of a reported range is at most so many times its first. Of 87 recorded runs, 60 had a wider range, of up to 5.3
-# times. Narrowed to this, all 60 still hold the truth; with 1.9 times, six lose it (archive/collections.md).
+# The end of a reported range is at most so many times its start. Of 87 recorded runs, 60 had wider ones, and all of
+# these still hold the truth when they are narrowed to this; with 1.9, six lose it (benchmarks/archive/collections.md).
 WIDEST_RANGE = 2
 
 
@@ -68,7 +68,8 @@ def estimated_k(
 def recounted_k(job: Job, rows: Rows, images: ImageSet, counted: KDistribution, runtime: Runtime) -> KChoice:
     """Estimate the number of categories from what was counted while learning, and how the features separate now.
 
-    Features that were trained for one k make others look unlikely, so the interval is that of the first count, narrowed.
+    Features that were trained for one k make others look unlikely, so the interval is that of the first count,
+    narrowed.
     """
     found, (low, high) = count_again(job, rows, images, counted, runtime), counted.interval
     curve = tuple(TriedK(k=k, score=each, each=(each,)) for k, each in zip(found.ks, found.separations, strict=True))
