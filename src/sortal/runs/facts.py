@@ -155,7 +155,8 @@ class KChoice:
             return ""
         of = plural(self.known, "known class", "known classes")
         if self.trial is None:
-            return f"{self._untried(of)}, so k is untested: it rests only on {RESTS_ON.get(self.method, CLEARNESS)}."
+            rests_on = RESTS_ON.get(self.method or "", CLEARNESS)
+            return f"{self._untried(of)}, so k is untested: it rests only on {rests_on}."
         hidden, found = self.trial
         were = f"{hidden:,} of your {of} {'was' if hidden == 1 else 'were'} hidden"
         counted = f"As a trial, {were} from the method while it counted"
