@@ -262,6 +262,7 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     assert shown(found, capsys) == [
         "8 images: 1 labelled, 2 known, 2 new, 3 unsure.",
         "k = 2, estimated, likely 2 to 4: 1 known category and 1 new.",
+        found.k.basis,
         "",
         "Category    Kind   Images   Labelled   Unsure   Cohesion",
         "────────────────────────────────────────────────────────",
@@ -276,7 +277,7 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     odd = replace(found.assignments, status=np.where(found.assignments.status == "unsure", "other", "new"))
     first, *lines = shown(replace(found, assignments=odd, categories=(made[0], replace(made[1], other=3))), capsys)
     assert first == "8 images: 0 labelled, 0 known, 5 new, 0 unsure, 3 other."
-    assert lines[2].split() == ["Category", "Kind", "Images", "Labelled", "Unsure", "Other", "Cohesion"]
+    assert lines[3].split() == ["Category", "Kind", "Images", "Labelled", "Unsure", "Other", "Cohesion"]
     assert [row[-2] for row in table_of(lines)] == ["0", "3"]
     review = Review(by_hand())
     review.take(Bin(images=by_hand().assignments.contents[7:]))

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import SortedRun
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from scipy.special import softmax
@@ -26,7 +28,7 @@ from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.earlier import EarlierRun
 from sortal.discovery.grouping import label_doubt, shared_kmeans
-from sortal.discovery.grouping.choose_k import bounds_of_k, estimator
+from sortal.discovery.grouping.choose_k import WIDEST_RANGE, bounds_of_k, estimator, narrowed
 from sortal.discovery.grouping.label_doubt import Doubts
 from sortal.discovery.job import Job, Origin, prepare
 from sortal.discovery.pipeline import carry_out, discover, stages_of
@@ -89,6 +91,29 @@ def test_the_largest_k_follows_the_labels_unless_it_is_given() -> None:
     assert bounds_of_k(Discovery(), many) == (300, 1200)
     assert bounds_of_k(Discovery(), few) == (300, 700)
     assert bounds_of_k(Discovery(k_max=500), many) == (300, 500)
+
+
+@pytest.mark.parametrize(
+    ("k", "likely", "reported"),
+    [
+        (10, (7, 14), (7, 14)),  # twice as many are reported as they are
+        (8, (5, 20), (6, 12)),  # half of the logarithms: 8 · √(5 / 8), and of 8 · √(20 / 8) twice the first at most
+        (4, (1, 16), (3, 6)),  # a quarter: 4 · √√(1 / 4) and 4 · √√4
+        (5, (5, 20), (5, 10)),
+        (9, (1, 9), (5, 9)),  # k stays within
+        (1, (1, 3), (1, 2)),
+    ],
+)
+def test_a_wide_range_of_k_is_narrowed_around_k(k: int, likely: tuple[int, int], reported: tuple[int, int]) -> None:
+    assert narrowed(k, *likely) == reported
+
+
+@given(st.lists(st.integers(1, 2000), min_size=3, max_size=3).map(sorted))
+def test_a_reported_range_holds_k_and_is_part_of_what_is_likely(ends: list[int]) -> None:
+    least, k, most = ends
+    low, high = narrowed(k, least, most)
+    assert least <= low <= k <= high <= most
+    assert high <= WIDEST_RANGE * low
 
 
 def test_without_a_gpu_tokens_are_cached_in_a_file_if_there_is_room(

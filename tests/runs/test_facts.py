@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 
+from sortal.config import OWN_K
 from sortal.runs.facts import ImageSource, KChoice, Trial
 
 
@@ -15,7 +16,6 @@ def test_a_file_is_in_the_folder_of_its_source_unless_recorded_otherwise() -> No
 
 def test_a_trial_with_hidden_classes_is_told_in_a_sentence() -> None:
     k = KChoice(k=12, estimated=True, known=9)
-    assert k.basis == ""
     told = [replace(k, trial=Trial(*each)).basis for each in ((3, 2), (3, 0), (3, 3), (2, 2), (1, 1), (1, 0))]
     assert told == [
         f"As a trial, {hidden} hidden from the method while it counted, and it {outcome}: too few classes to "
@@ -30,3 +30,21 @@ def test_a_trial_with_hidden_classes_is_told_in_a_sentence() -> None:
         )
     ]
     assert replace(k, trial=Trial(5, 2)).basis.endswith("and it found 2 of them.")
+
+
+def test_an_estimate_without_a_trial_is_called_untested_and_why() -> None:
+    k = KChoice(k=12, estimated=True, known=0, method="separation")
+    told = [replace(k, known=known).basis for known in (0, 1, 2, 3)]
+    assert told == [
+        f"{why}, so k is untested: it rests only on how clearly the categories are set apart."
+        for why in (
+            "No class is known that could be hidden from the method as a trial",
+            "1 known class is too few to hide one from the method as a trial",
+            "2 known classes are too few to hide one from the method as a trial",
+            "None of your 3 known classes was hidden from the method as a trial",
+        )
+    ]
+    by_labels, own = (replace(k, known=2, method=method).basis for method in ("brent", OWN_K))
+    assert by_labels.endswith("so k is untested: it rests only on how well the categories agree with your labels.")
+    assert own.endswith("so k is untested: it rests only on the groups that the method forms.")
+    assert replace(k, estimated=False, method=None).basis == ""

@@ -4,7 +4,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from sortal.config import Discovery, GroupsHold, Interpolation, Precision, Reading, Recipe
+from sortal.config import OWN_K, Discovery, GroupsHold, Interpolation, Precision, Reading, Recipe
 from sortal.metrics import Accuracy, Scores
 from sortal.system.text import plural
 
@@ -117,7 +117,10 @@ class TriedK:
     each: tuple[float, ...]  # of every restart, or of the first ones where they are clearly worse than the best
 
 
-ENOUGH_HIDDEN = 5  # classes, below which a trial says little
+FEWEST_TO_HIDE = 3  # known classes, below which none is hidden
+RESTS_ON = {OWN_K: "the groups that the method forms", "brent": "how well the categories agree with your labels"}
+CLEARNESS = "how clearly the categories are set apart"
+ENOUGH_HIDDEN = 5  # hidden classes, below which a trial says little
 
 
 class Trial(NamedTuple):
@@ -147,11 +150,14 @@ class KChoice:
 
     @property
     def basis(self) -> str:
-        """How far the estimate can be trusted, in a sentence; empty where no class was hidden."""
-        if self.trial is None:
+        """How far the estimate can be trusted, in a sentence; empty where k was given."""
+        if not self.estimated:
             return ""
-        hidden, found = self.trial
         of = plural(self.known, "known class", "known classes")
+        if self.trial is None:
+            rests_on = RESTS_ON.get(self.method or "", CLEARNESS)
+            return f"{self._untried(of)}, so k is untested: it rests only on {rests_on}."
+        hidden, found = self.trial
         were = f"{hidden:,} of your {of} {'was' if hidden == 1 else 'were'} hidden"
         counted = f"As a trial, {were} from the method while it counted"
         if hidden == 1:
@@ -162,6 +168,14 @@ class KChoice:
             result = f"found {found or 'none'} of them"
         weight = "" if hidden >= ENOUGH_HIDDEN else ": too few classes to tell how far k can be trusted"
         return f"{counted}, and it {result}{weight}."
+
+    def _untried(self, of: str) -> str:
+        """Say why no class was hidden as a trial."""
+        if not self.known:
+            return "No class is known that could be hidden from the method as a trial"
+        if self.known < FEWEST_TO_HIDE:
+            return f"{of} {'is' if self.known == 1 else 'are'} too few to hide one from the method as a trial"
+        return f"None of your {of} was hidden from the method as a trial"
 
 
 class CoveragePoint(NamedTuple):

@@ -16,6 +16,7 @@ from support.runtimes import CPU
 from sortal.config import Discovery
 from sortal.discovery import defaults
 from sortal.discovery.grouping import counting, shared_kmeans
+from sortal.discovery.grouping.choose_k import recounted_k
 from sortal.discovery.grouping.clusters import rows_of
 from sortal.discovery.grouping.counting import (
     HIDDEN_WEIGHT,
@@ -260,6 +261,17 @@ def test_a_later_count_is_what_was_counted_times_how_features_separate_now(tmp_p
     assert found.k == 12
     assert found.k != before.k
     assert (found.known, found.trial) == (6, Trial(2, 1))
+
+
+def test_the_last_count_tries_all_that_is_likely_and_reports_a_narrower_range(tmp_path: Path) -> None:
+    x, truth = blobs(np.eye(32)[:12], 10, 0.08), np.repeat(np.arange(12), 10)
+    images = labelled_as(half_known(truth))
+    job = job_on(images, tmp_path)
+    before = replace(distribution((6, 12, 24), (0.0, 0.0, 0.0)), known=6, trial=Trial(2, 1))
+    assert before.interval == (6, 24)
+    found = recounted_k(job, rows_of(job, x), images, before, CPU)
+    assert {6, 24} <= {each.k for each in found.curve}
+    assert (found.k, found.interval, found.trial) == (12, (8, 16), Trial(2, 1)), "12 / √2 and 12 · √2, rounded, 8 · 2"
 
 
 @pytest.mark.parametrize("likely", [3, 20, 150, 900])

@@ -5,7 +5,7 @@ a pilot round of learning, and every k is judged by three things at once: how we
 they are, and how well they agree with the hidden labels, both on the features of the pilot; and whether new categories
 are about as large as known ones, since people rarely name classes by their size, on features learned with all labels.
 Any of them may be flat or misleading, and a maximum of noise is no estimate, so k is the mean of the distribution, on a
-log scale, and the interval holds four fifths of it.
+log scale, and the interval holds four fifths of it. (What is reported is narrower: `choose_k.narrowed`.)
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ from sortal.discovery.job import Job
 from sortal.discovery.results import means_of
 from sortal.images.image_set import ImageSet
 from sortal.runs.confidence import Floats, Ints
-from sortal.runs.facts import Trial
+from sortal.runs.facts import FEWEST_TO_HIDE, Trial
 from sortal.system import cache
 from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
 
-HIDDEN_SHARE, FEWEST_TO_HIDE = 1 / 3, 3  # of the known classes, and how many there must be
+HIDDEN_SHARE = 1 / 3  # of the known classes
 FITS_PER_K = 3  # of k-means for each k
 WIDE_STEP, NARROW_STEP = 1.35, 1.08  # ratio between ks that are tried, first and where they are likely
 HOPELESS = 6.0  # below the best log density: where the search ends
