@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from sortal.config import METHODS, REFERENCES, MethodSource, load_method, method_source, not_loaded, registered
+from sortal.config import (
+    METHODS,
+    REFERENCES,
+    MethodSource,
+    line_of_method,
+    load_method,
+    method_source,
+    not_loaded,
+    registered,
+)
 from sortal.config.plugins import GROUP, load_object
 from sortal.errors import InputError
 
@@ -122,6 +131,17 @@ def test_a_method_of_a_file_says_which_and_others_say_what_they_can(tmp_path: Pa
     assert "the run does not say where its code is. Install" in str(not_loaded("mine", None)), "as of earlier versions"
     nameless = MethodSource(code="a:B", package="")
     assert "which is not installed" in str(not_loaded("mine", nameless))
+
+
+def test_an_error_in_a_method_is_found_in_its_own_code_wherever_it_was_raised(tmp_path: Path) -> None:
+    path = write(tmp_path / "my_method.py", body="def losses(self):\n        return int(self)")
+    load_method("my_method.py:Mine")
+    with pytest.raises(TypeError) as caught:
+        load_object("my_method.py:Mine")().losses()
+    assert line_of_method(caught.value) == f", in line 11 of {str(path)!r}"
+    with pytest.raises(ValueError, match="invalid literal") as other:
+        int("x")
+    assert line_of_method(other.value) == ""
 
 
 def test_modules_beside_a_file_can_be_imported_but_replace_no_library(tmp_path: Path) -> None:

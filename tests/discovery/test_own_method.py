@@ -234,3 +234,10 @@ def test_it_has_a_row_for_each_setting_beside_the_methods_of_the_package(here: P
     changed = invoke(*words, "--method", "lego.py:LegoGcd", "--set", "losses.hidden=8", "--out", "out")
     assert "already recorded" not in changed.err
     assert "will be replaced" in changed.err
+    Path("lego.py").write_text(Path("lego.py").read_text().replace("usual.log()", "usual.logs()"))
+    shutil.rmtree("__pycache__", ignore_errors=True)
+    broken = invoke(*words, "--method", "lego.py:LegoGcd", "--set", "losses.hidden=8", "--out", "out")
+    line = 1 + Path("lego.py").read_text().split("usual.logs()")[0].count("\n")
+    where = f"AttributeError: 'Tensor' object has no attribute 'logs', in line {line} of '{here / 'lego.py'}'"
+    assert broken.code == 1
+    assert where in broken.err

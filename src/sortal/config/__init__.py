@@ -14,6 +14,7 @@ from sortal.config.methods import (
 from sortal.config.plugins import (
     MethodSource,
     is_reference,
+    line_of_method,
     load_method,
     load_named_backbone,
     method_source,

@@ -89,6 +89,18 @@ def not_loaded(method: str, source: MethodSource | None) -> InputError:
     return InputError(f"{which} is not loaded, {why}", Remedy("name it", method=source.code))
 
 
+def line_of_method(error: BaseException) -> str:
+    """Say in which line of a method that is not Sortal's own an error arose; empty if in none."""
+    modules = (sys.modules.get(of.place.partition(":")[0]) for of in METHODS.values() if not of.is_own)
+    files = {getattr(module, "__file__", None) for module in modules} - {None}
+    at, where = error.__traceback__, ""
+    while at is not None:
+        if (file := at.tb_frame.f_code.co_filename) in files:
+            where = f", in line {at.tb_lineno} of {file!r}"
+        at = at.tb_next
+    return where
+
+
 def _package_with(module: str) -> str | None:
     """Return the installed package that has a module, if that is known."""
     from importlib import metadata
