@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from sortal.config import METHODS, REFERENCES, load_method, registered
+from sortal.config import (
+    METHODS,
+    REFERENCES,
+    MethodSource,
+    line_of_method,
+    load_method,
+    method_source,
+    not_loaded,
+    registered,
+)
 from sortal.config.plugins import GROUP, load_object
 from sortal.errors import InputError
 
@@ -49,6 +58,16 @@ def write(path: Path, text: str = "", *, name: str = "mine", body: str = "pass")
     return path
 
 
+def install(place: Path, *, point: str = "short = papers.mine:Mine", files: str = "") -> None:
+    """Make a package with a method, as pip does, where Python looks for packages."""
+    write(place / "papers" / "mine.py", name="papers-mine")
+    write(place / "papers" / "__init__.py", "\n")
+    write(place / "papers-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: papers\nVersion: 1.0\n")
+    write(place / "papers-1.0.dist-info" / "entry_points.txt", f"[{GROUP}]\n{point}\n")
+    write(place / "papers-1.0.dist-info" / "RECORD", files or "\n")
+    sys.path.append(str(place))
+
+
 def test_a_file_is_loaded_once_and_again_after_it_has_changed(tmp_path: Path) -> None:
     write(tmp_path / "my_method.py", body="number = 1")
     assert load_method("my_method.py:Mine") == "my_method.py:Mine"
@@ -71,11 +90,7 @@ def test_a_file_is_loaded_once_and_again_after_it_has_changed(tmp_path: Path) ->
 def test_a_module_and_an_entry_point_are_loaded_only_when_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path / "papers" / "mine.py", name="papers-mine")
-    write(tmp_path / "papers" / "__init__.py", "\n")
-    write(tmp_path / "papers-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: papers\nVersion: 1.0\n")
-    write(tmp_path / "papers-1.0.dist-info" / "entry_points.txt", f"[{GROUP}]\nshort = papers.mine:Mine\n")
-    sys.path.append(str(tmp_path))
+    install(tmp_path)
     assert "short" in metadata.entry_points(group=GROUP).names
     assert registered("papers-mine") is None
     assert load_method("short") == "short"
@@ -86,6 +101,47 @@ def test_a_module_and_an_entry_point_are_loaded_only_when_they_are_named(
     assert registered("papers.mine:Mine") is found
     assert load_method("nobody") == "nobody"
     assert registered("nobody") is None
+
+
+@pytest.mark.parametrize("files", ["", "papers/mine.py,,\n"], ids=["entry point", "files of the package"])
+def test_a_method_of_a_package_says_so_and_how_to_get_it_where_that_is_missing(tmp_path: Path, files: str) -> None:
+    install(tmp_path, files=files, point="" if files else "short = papers.mine:Mine")
+    name = load_method("papers.mine:Mine" if files else "short")
+    source = method_source(name)
+    assert source == MethodSource(code="papers.mine:Mine", package="papers", version="1.0")
+    there = not_loaded(name, source)
+    assert "is not loaded" in str(there)
+    assert f"Name it (method={name!r})" in str(there), "it is still installed"
+    sys.path.remove(str(tmp_path))
+    said = str(not_loaded(name, source))
+    assert said.startswith(
+        f"The method of this run, {name!r}, is 'papers.mine:Mine' of the package 'papers 1.0', which"
+    )
+    assert said.endswith("Install that package if you trust it, then name the method (method='papers.mine:Mine').")
+
+
+def test_a_method_of_a_file_says_which_and_others_say_what_they_can(tmp_path: Path) -> None:
+    path = write(tmp_path / "my_method.py")
+    load_method("my_method.py:Mine")
+    source = method_source("mine")
+    assert source == MethodSource(code=f"{path}:Mine"), "from anywhere"
+    assert method_source("gcd") is None, "ours"
+    assert f"Name it (method={source.code!r})" in str(not_loaded("mine", source)), "not by its name, as benchmarks do"
+    assert "Name it (method='b.py:B')" in str(not_loaded("b.py:B", None))
+    assert "the run does not say where its code is. Install" in str(not_loaded("mine", None)), "as of earlier versions"
+    nameless = MethodSource(code="a:B", package="")
+    assert "which is not installed" in str(not_loaded("mine", nameless))
+
+
+def test_an_error_in_a_method_is_found_in_its_own_code_wherever_it_was_raised(tmp_path: Path) -> None:
+    path = write(tmp_path / "my_method.py", body="def losses(self):\n        return int(self)")
+    load_method("my_method.py:Mine")
+    with pytest.raises(TypeError) as caught:
+        load_object("my_method.py:Mine")().losses()
+    assert line_of_method(caught.value) == f", in line 11 of {str(path)!r}"
+    with pytest.raises(ValueError, match="invalid literal") as other:
+        int("x")
+    assert line_of_method(other.value) == ""
 
 
 def test_modules_beside_a_file_can_be_imported_but_replace_no_library(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from support.layouts import plant_photos
 from support.runtimes import CPU
 from support.sample_run import sample_facts
 
-from sortal.config import SMALLER, Discovery, Reading
+from sortal.config import REFERENCES, SMALLER, Discovery, Reading
 from sortal.discovery.earlier import Wanted, folders_of, retraining
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, discover
@@ -73,7 +73,7 @@ def test_the_largest_k_is_kept_unless_it_was_the_default_of_versions_before_1_0(
     assert taken == ({} if now == "auto" else {"k_max": now})
 
 
-def test_only_changes_that_reach_the_network_mean_training_again() -> None:
+def test_only_changes_that_reach_the_network_mean_training_again(monkeypatch: pytest.MonkeyPatch) -> None:
     earlier = facts(settings=Discovery(backbone="convnet"), timings={"learn": 300.0})
     same = earlier.settings
     for settings in (
@@ -94,6 +94,10 @@ def test_only_changes_that_reach_the_network_mean_training_again() -> None:
     changed = retraining(replace(earlier, settings=classifier), replace(classifier, granularity="coarser"))
     assert "granularity (usual, now coarser)" in str(changed)
     assert "last time" not in str(retraining(replace(earlier, timings={}), replace(same, seed=1)))
+    named = replace(earlier, settings=replace(same, method="gcd"))
+    monkeypatch.setitem(REFERENCES, "package:Gcd", "gcd")
+    assert retraining(named, replace(same, method="package:Gcd")) is None, "the same, named in another way"
+    assert "method (gcd, now uno)" in str(retraining(named, replace(same, method="uno")))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import torch
 from support import tiny_folder as tiny
 from support.command_line import invoke, refused
 from support.fork_server import ForkServer
+from support.reviews import session_of
 from support.runtimes import CPU
 from support.tiny_methods import batch_of, convnet, cross_entropy, double_precision, softmax, values
 
@@ -128,6 +129,89 @@ def test_it_sorts_resumes_predicts_and_loads_where_it_is_missing(here: Path, for
     assert invoke("decisions", str(here / "whole")).code == 0
 
 
+OTHER = """
+from sortal.config import register
+
+def halves(features, labels, k, losses, seed):
+    return (features[:, 0] > features[:, 0].mean()).astype(int)
+
+HALVES = register("halves", None, clustering="own", cluster=halves, finds_k=True)
+"""
+TRAP = "raise SystemExit('the code that a run names was imported')\n"
+
+
+@pytest.fixture
+def uninstalled(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run whose method came from a package that is not installed any more."""
+    site = here / "site"
+    for path, text in {
+        "paper.py": OTHER,
+        "paper-2.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: paper\nVersion: 2.1\n",
+        "paper-2.1.dist-info/entry_points.txt": "[sortal.methods]\nsplit-in-two = paper:HALVES\n",
+    }.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text)
+    tiny.write(here / "images")
+    words = ["discover", here / "images", "--out", here / "run", "--backbone", "convnet", "--device", "cpu"]
+    with monkeypatch.context() as installed:
+        installed.syspath_prepend(site)
+        done = invoke(*words, "--method", "split-in-two")
+        assert done.code == 0, done.err
+    for table in (METHODS, REFERENCES):
+        for name in [name for name, of in table.items() if "halves" in (name, of)]:
+            del table[name]
+    del sys.modules["paper"]
+    (here / "paper.py").write_text(TRAP)
+    return here / "run"
+
+
+def test_a_run_whose_method_is_not_installed_says_which_package_is_missing(uninstalled: Path) -> None:
+    told = "'split-in-two', is 'paper:HALVES' of the package 'paper 2.1', which is not installed"
+    way = "Install that package if you trust it, then name the method (--method paper:HALVES)."
+    config = ("images", "--config", uninstalled / "run.json", "--out", "again")
+    for words in ((uninstalled, "--k", "7"), (uninstalled, "--k", "7", "--method", "split-in-two"), config):
+        said = refused("discover", *words)
+        assert told in said
+        assert way in said
+    facts = json.loads((uninstalled / "run.json").read_text())
+    assert facts["method_source"] == {"code": "paper:HALVES", "package": "paper", "version": "2.1"}
+    facts["method_source"] = None  # as of a version that did not record it
+    (uninstalled / "run.json").write_text(json.dumps(facts))
+    assert "the run does not say where its code is" in refused("discover", uninstalled, "--k", "7")
+    assert "paper" not in sys.modules
+
+
+def test_all_but_sorting_works_where_the_method_of_a_run_is_not_installed(uninstalled: Path, here: Path) -> None:
+    run = load_run(uninstalled)
+    assert run.facts.settings.method == "split-in-two"
+    (uninstalled / "report.html").unlink()
+    assert invoke("report", uninstalled).code == 0
+    assert b"split-in-two" in (uninstalled / "report.html").read_bytes()
+    session = session_of(run)
+    named = session.decide(0, {"do": "rename", "category": run.categories[-1].id, "name": "fern"})
+    assert named["words"] == f"Renamed {run.categories[-1].name!r} to 'fern'"
+    assert load_run(uninstalled).categories[-1].name == "fern"
+    done = invoke("export", uninstalled, "--format", "csv", "--out", here / "table.csv")
+    assert done.code == 0, done.err
+    assert "fern" in (here / "table.csv").read_text()
+    new = tiny.save(here / "new" / "one.png", tiny.picture("ash", 99))
+    assert len(predict(uninstalled, new.parent, runtime=CPU).assignments) == 1
+    assert "paper" not in sys.modules
+
+
+def test_its_settings_are_in_the_help_of_commands_that_name_it(here: Path) -> None:
+    text = " ".join(invoke("discover", "--help", "--method", "lego.py:LegoGcd").out.split())
+    assert "Settings of Lego, for --set NAME=VALUE:" in text
+    assert "losses.threshold = 0.7: Confidence from which an image is sure to be known." in text, "its own"
+    assert "losses.student_temperature = 0.1: " in text, "its parent's"
+    assert "training.decay_biases = False: " in text, "as it is registered"
+    assert "losses.threshold" not in invoke("discover", "--help").out
+    both = invoke("benchmark", "--help", "--method", "uno,lego.py:LegoGcd").out
+    assert both.index("Settings of UNO+") < both.index("Settings of Lego") < both.index("losses.threshold")
+    said = refused("discover", "--help", "--method", "lego.py:Other")
+    assert "'lego.py' must define 'Other'" in said
+
+
 def test_it_has_a_row_for_each_setting_beside_the_methods_of_the_package(here: Path) -> None:
     root = here / "data"
     for name in tiny.CLASSES:
@@ -150,3 +234,10 @@ def test_it_has_a_row_for_each_setting_beside_the_methods_of_the_package(here: P
     changed = invoke(*words, "--method", "lego.py:LegoGcd", "--set", "losses.hidden=8", "--out", "out")
     assert "already recorded" not in changed.err
     assert "will be replaced" in changed.err
+    Path("lego.py").write_text(Path("lego.py").read_text().replace("usual.log()", "usual.logs()"))
+    shutil.rmtree("__pycache__", ignore_errors=True)
+    broken = invoke(*words, "--method", "lego.py:LegoGcd", "--set", "losses.hidden=8", "--out", "out")
+    line = 1 + Path("lego.py").read_text().split("usual.logs()")[0].count("\n")
+    where = f"AttributeError: 'Tensor' object has no attribute 'logs', in line {line} of '{here / 'lego.py'}'"
+    assert broken.code == 1
+    assert where in broken.err

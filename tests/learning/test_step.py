@@ -13,7 +13,7 @@ from support.tiny_run import weights
 from torch import Tensor, nn
 
 from sortal.config import Swaps
-from sortal.errors import SortalError
+from sortal.errors import InputError, SortalError
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.batches import Batch
 from sortal.learning.methods import Method
@@ -210,6 +210,29 @@ def test_losses_have_names_and_frozen_weights_stay(processes: Processes) -> None
 
 
 # Running out of memory
+
+
+class Late(Coupled):
+    """Its losses use weights that forward does not, from half of training on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2).double()
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        if batch.progress < 0.5:
+            return super().losses(batch)
+        with torch.no_grad():
+            target = self.head(batch.outputs).argmax(1)
+        return {"classes": nn.functional.cross_entropy(self.head(batch.outputs), target)}
+
+
+def test_weights_that_only_losses_use_are_refused_as_they_would_not_be_trained(processes: Processes) -> None:
+    method, (inputs, images, labels, _) = Late(), a_batch(6)
+    step = TrainingStep(processes, method, CPU, sgd(method, lr=1.0), 1)
+    step(inputs, images, labels, torch.tensor(0.4))
+    with pytest.raises(InputError, match=r"but the losses of Late use 'head\.bias', 'head\.weight'\. Return what"):
+        step(inputs, images, labels, torch.tensor(0.5))
 
 
 @pytest.mark.parametrize(("n", "room"), [(2, 1), (10, 3), (12, 5), (6, 100)])

@@ -11,7 +11,16 @@ from sortal.config.methods import (
     registered,
     registration_of,
 )
-from sortal.config.plugins import is_reference, load_method, load_named_backbone, registered_backbone
+from sortal.config.plugins import (
+    MethodSource,
+    is_reference,
+    line_of_method,
+    load_method,
+    load_named_backbone,
+    method_source,
+    not_loaded,
+    registered_backbone,
+)
 from sortal.config.rules import (
     AUTO,
     OWN_K,

@@ -61,6 +61,14 @@ class Registration:
         """Whether the method is part of Sortal."""
         return self.name in BUILT_IN
 
+    @property
+    def place(self) -> str:
+        """Where its code is, as MODULE:NAME; its own name if it has none."""
+        for each in (self.learner, self.cluster):
+            if each is not None:
+                return each if isinstance(each, str) else reference_to(each)
+        return self.name
+
 
 METHODS: dict[str, Registration] = {}  # by name
 REFERENCES: dict[str, str] = {}  # the names of methods by other ways to name them: FILE.py:CLASS, MODULE:CLASS
@@ -77,8 +85,8 @@ def register(name: str, learner: type | str | None, *, title: str | None = None,
     found = Registration(name=name, title=title or name, learner=learner, **of)
     _check(found)
     before = METHODS.get(name)
-    if before is not None and (before.is_own or _place(before) != _place(found)):
-        taken = f"a method of {'Sortal' if before.is_own else _place(before)}"
+    if before is not None and (before.is_own or before.place != found.place):
+        taken = f"a method of {'Sortal' if before.is_own else before.place}"
         raise InputError(f"The name of a method must be new, got {quoted(name)}, {taken}. Choose another.")
     METHODS[name] = found
     if isinstance(learner, type):
@@ -109,14 +117,6 @@ def _check(found: Registration) -> None:
         raise InputError(f"{name} must have a function `cluster` to find k.")
     if found.classifies and not found.needs_k:
         raise InputError(f"{name} must need k, as it predicts by a classifier.")
-
-
-def _place(found: Registration) -> str:
-    """Say where a method is, as far as it is known without loading it."""
-    for each in (found.learner, found.cluster):
-        if each is not None:
-            return each if isinstance(each, str) else reference_to(each)
-    return found.name
 
 
 def reference_to(code: Any) -> str:

@@ -3,8 +3,10 @@
 Nothing else in Sortal imports code that is not its own; what the files of a run say is never imported.
 """
 
+import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from os import PathLike, fspath
@@ -12,13 +14,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sortal.config.methods import METHODS, REFERENCES, Registration, reference_to, registered
+from sortal.config.methods import METHODS, REFERENCES, Registration, reference_to, registered, registration_of
 from sortal.config.settings import HUB_PREFIX, OPEN_CLIP_PREFIX
 from sortal.errors import InputError, Remedy, SortalError, quoted
 
 GROUP = "sortal.methods"  # of entry points
 BACKBONES: dict[str, Any] = {}  # modules of a person's own, or what makes them, by reference
 _LOADED: dict[str, tuple[int, int]] = {}  # by the name of a module that was a file: its size and time of change
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSource:
+    """Where the code of a method is that is not part of Sortal. Runs record it for people; nothing imports by it."""
+
+    code: str  # FILE.py:NAME or MODULE:NAME
+    package: str | None = None  # that is installed and has the module, if that is known
+    version: str | None = None  # of the package
 
 
 def load_method(reference: object) -> str:
@@ -36,6 +47,77 @@ def load_method(reference: object) -> str:
         for point in entry_points(group=GROUP, name=reference):
             return _linked(_guarded(point.load, point.value), reference)
     return reference  # whoever needs a method that there is not, says so
+
+
+def method_source(reference: str) -> MethodSource | None:
+    """Say where the code of a loaded method is; None for one of Sortal's own."""
+    of = registration_of(reference)
+    if of.is_own:
+        return None
+    from importlib import metadata
+
+    for point in metadata.entry_points(group=GROUP):
+        if REFERENCES.get(point.name) == of.name and point.dist is not None:
+            code = f"{point.module}:{point.attr}"
+            return MethodSource(code=code, package=point.dist.name, version=point.dist.version)
+    module, _, name = of.place.partition(":")
+    if (package := _package_with(module)) is not None:
+        return MethodSource(code=of.place, package=package, version=metadata.version(package))
+    file = getattr(sys.modules.get(module), "__file__", None)
+    in_package = file is None or "." in module
+    return MethodSource(code=of.place if in_package else f"{os.path.abspath(file)}:{name}")
+
+
+def not_loaded(method: str, source: MethodSource | None) -> InputError:
+    """Return the error for the method of a run whose code is not loaded: where it came from, and the way out."""
+    from importlib import metadata
+
+    which, why = f"The method of this run, {quoted(method)},", "and Sortal loads code only where you name it."
+    if source is not None and source.package is not None and not _is_installed(source.package):
+        package = f"the package {quoted(' '.join(filter(None, (source.package, source.version))))}"
+        return InputError(
+            f"{which} is {quoted(source.code)} of {package}, which is not installed, {why}",
+            Remedy("install that package if you trust it, then name the method", method=source.code),
+        )
+    if ":" in method or metadata.entry_points(group=GROUP, name=method):
+        return InputError(f"{which} is not loaded, {why}", Remedy("name it", method=method))
+    if source is None:
+        return InputError(
+            f"{which} is not loaded, and the run does not say where its code is.",
+            Remedy("install the package that has it, then name the code", method=...),
+        )
+    return InputError(f"{which} is not loaded, {why}", Remedy("name it", method=source.code))
+
+
+def line_of_method(error: BaseException) -> str:
+    """Say in which line of a method that is not Sortal's own an error arose; empty if in none."""
+    modules = (sys.modules.get(of.place.partition(":")[0]) for of in METHODS.values() if not of.is_own)
+    files = {getattr(module, "__file__", None) for module in modules} - {None}
+    at, where = error.__traceback__, ""
+    while at is not None:
+        if (file := at.tb_frame.f_code.co_filename) in files:
+            where = f", in line {at.tb_lineno} of {file!r}"
+        at = at.tb_next
+    return where
+
+
+def _package_with(module: str) -> str | None:
+    """Return the installed package that has a module, if that is known."""
+    from importlib import metadata
+
+    try:
+        return next(iter(metadata.packages_distributions().get(module.partition(".")[0], ())), None)
+    except Exception:  # the metadata of any package may be damaged, which is no reason to lose a run
+        return None
+
+
+def _is_installed(package: str) -> bool:
+    from importlib import metadata
+
+    try:
+        return bool(metadata.version(package))
+    except (metadata.PackageNotFoundError, ValueError):  # there is none, or it has no name
+        return False
 
 
 def load_named_backbone(reference: Any) -> str:

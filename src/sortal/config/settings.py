@@ -170,7 +170,7 @@ class Recipe:
             rule, value = Rule.of(hint), getattr(self, name)
             if not rule.holds(value):
                 raise InputError(f"{name} must be {rule}, got {quoted(value)}.")
-        if isinstance(self.losses, dict):
+        if isinstance(self.losses, dict) or (self.losses is None and registered(self.method) is None):
             return  # nothing of its method is needed before it is run again
         of = registration_of(self.method)
         losses = of.losses or NoneType
@@ -196,7 +196,7 @@ class Recipe:
     @classmethod
     def types_in(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
         """Return the types of fields that depend on others, for reading JSON; no code of a method is loaded for it."""
-        own = BUILT_IN.get(saved.get("method", ""))
+        own = BUILT_IN.get(str(saved.get("method", "")))  # which may be anything
         return {"losses": dict[str, Any] | None if own is None else own.losses or NoneType}
 
     @property

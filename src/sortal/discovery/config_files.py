@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from sortal.config import LIVE, Discovery, Reading, as_texts, differences, registration_of
+from sortal.config import LIVE, Discovery, Reading, as_texts, differences, not_loaded, registered
 from sortal.discovery.defaults import recipe_for
 from sortal.errors import InputError, quoted
 from sortal.runs.facts import RunFacts
@@ -44,7 +44,8 @@ def _of_run(path: Path) -> dict[str, Any]:
 
 def _changes(facts: RunFacts) -> tuple[str, ...]:
     """Return how the recipe of a run differs from the usual one of its method, with a GPU or without."""
-    registration_of(facts.settings.method)  # says so if it is not loaded
+    if registered(facts.settings.method) is None:
+        raise not_loaded(facts.settings.method, facts.method_source)
     plain = {each.name: getattr(facts.settings, each.name) for each in fields(Discovery) if each.name != "set"}
     usual = (recipe_for(Discovery(**plain), 1, on_gpu=on_gpu) for on_gpu in (False, True))
     return tuple(dict.fromkeys(text for each in usual for text in differences(facts.recipe, each)))

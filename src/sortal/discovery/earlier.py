@@ -137,9 +137,11 @@ def training_settings(settings: Discovery) -> tuple[str, ...]:
 
 def retraining(facts: RunFacts, settings: Discovery) -> str | None:
     """Describe the changed settings that require training again, and how long it took before; None without any."""
-    if registration_of(settings.method).learner is None or settings.epochs == 0:
+    of = registration_of(settings.method)
+    if of.learner is None or settings.epochs == 0:
         return None
-    pairs = ((name, getattr(facts.settings, name), getattr(settings, name)) for name in training_settings(settings))
+    names = [name for name in training_settings(settings) if name != "method" or of.name != facts.recipe.method]
+    pairs = ((name, getattr(facts.settings, name), getattr(settings, name)) for name in names)
     changes = [f"{name} ({setting(old)}, now {setting(new)})" for name, old, new in pairs if old != new]
     if not changes:
         return None

@@ -23,6 +23,7 @@ from sortal.config import (
     Discovery,
     Reading,
     Recipe,
+    not_loaded,
     registered,
     registration_of,
 )
@@ -30,7 +31,7 @@ from sortal.discovery.defaults import image_size, recipe_for, resolved, trained_
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, training_settings, with_added
 from sortal.discovery.given_features import FeatureFile, feature_file, with_added_features, without_network
 from sortal.discovery.run_places import check_free, check_output_folder, place_and_folders, run_of_files
-from sortal.errors import InputError, Remedy, listing, quoted
+from sortal.errors import InputError, Remedy, listing
 from sortal.exchange.field_data import lacking
 from sortal.images.class_names import like_places, named_like_places
 from sortal.images.folders import are_folders, common_folder, unread_pictures
@@ -283,10 +284,7 @@ def _check_method(wanted: Wanted, facts: RunFacts | None) -> None:
     """Refuse a method that is unknown, or that an earlier run had and that is not loaded."""
     method = wanted.settings.method
     if facts is not None and method == facts.settings.method and registered(method) is None:
-        raise InputError(
-            f"The method of this run, {quoted(method)}, is not loaded, and Sortal loads code only where you name it.",
-            Remedy("name it", method=method),
-        )
+        raise not_loaded(method, facts.method_source)
     of, k = registration_of(method), wanted.settings.k
     recipe_for(wanted.settings, 1, on_gpu=False)  # refuses settings that the method does not have
     if k == OWN_K and not of.finds_k:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sortal
+from sortal.config import method_source
 from sortal.discovery.grouping.bursts import what_groups_hold
 from sortal.discovery.grouping.label_doubt import Doubts
 from sortal.discovery.grouping.outliers import OTHER_ABOVE
@@ -189,6 +190,7 @@ def _facts(
         groups_hold=what_groups_hold(images, job.settings.groups),
         settings=job.settings,
         recipe=job.recipe,
+        method_source=method_source(job.recipe.method),
         command=origin.command,
         backbone=backbone.spec,
         weights=backbone.source,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sortal.config import Training
-from sortal.errors import SortalError
+from sortal.errors import InputError, SortalError, listing
 from sortal.learning.batches import Batch
 from sortal.learning.methods.method import Method
 from sortal.learning.optimiser import Optimiser
@@ -142,8 +142,10 @@ class TrainingStep:
         whole = self._whole(outputs.detach(), len(images), places).requires_grad_()
         batch = Batch(whole, images, labels, progress)
         losses = self.method.losses(batch)
-        self.names = [*losses, GRADIENT_NORM]
         terms = torch.stack(list(losses.values()))
+        if self.names != [*losses, GRADIENT_NORM]:  # the first ones, or others
+            self._check_weights(terms)
+            self.names = [*losses, GRADIENT_NORM]
         (gradient,) = torch.autograd.grad(terms.sum(), whole)
         own = gradient if places is None else gradient[places.to(gradient.device)]
         if len(parts) == 1:
@@ -155,6 +157,22 @@ class TrainingStep:
                 again.backward(piece)
         self.processes.sum_in_place(value.grad for value in self.method.parameters() if value.grad is not None)
         return terms.detach(), batch
+
+    def _check_weights(self, terms: Tensor) -> None:
+        """Refuse losses that depend on weights other than through `forward`: these would never be trained."""
+        names = {id(value): name for name, value in self.method.named_parameters()}
+        waiting, seen, found = [terms.grad_fn], set(), set[str]()
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                found.add(names.get(id(getattr(node, "variable", None)), ""))
+                waiting += [before for before, _ in node.next_functions]
+        if untrained := sorted(found - {""}):
+            raise InputError(
+                f"Weights must be used in forward, which alone is trained, but the losses of "
+                f"{type(self.method).__name__} use {listing(untrained)}. Return what they compute from forward."
+            )
 
     def _whole(self, outputs: Tensor, views: int, places: Tensor | None) -> Tensor:
         """Gather the outputs of the whole batch, (views, ...), from all processes."""

@@ -4,7 +4,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from sortal.config import OWN_K, Discovery, GroupsHold, Interpolation, Precision, Reading, Recipe
+from sortal.config import OWN_K, Discovery, GroupsHold, Interpolation, MethodSource, Precision, Reading, Recipe
 from sortal.metrics import Accuracy, Scores
 from sortal.system.text import plural
 
@@ -87,6 +87,7 @@ class RunFacts:
     groups_hold: GroupsHold | None = None  # what groups that were given hold, one class or several; None without any
     settings: Discovery
     recipe: Recipe
+    method_source: MethodSource | None = None  # of a method that is not Sortal's own; nothing is imported by it
     command: str
     backbone: Spec
     weights: str

@@ -43,6 +43,10 @@ rlcd    70.0           64.9           60.6           83.4           86.9        
 cms     68.2/76.5/64.0 56.9/76.1/47.6 56.0/63.4/52.3 82.3/85.7/75.5 84.7/95.6/79.2 36.4/54.9/26.4
 selex   73.6/75.3/72.8 58.5/75.6/50.3 57.1/64.7/53.3 82.3/85.3/76.3 83.1/93.6/77.8 39.6/54.9/31.3
 """
+HYPERBOLIC = """
+          cub            stanford_cars  fgvc_aircraft  cifar100       imagenet100
+hyp-selex 79.8/75.8/81.8 62.9/80.0/54.7 65.9/67.3/65.1 82.4/85.1/77.0 86.8/94.6/82.8
+"""
 ABLATION = """
   cifar100       herbarium19
 1 34.0/34.8/32.4 12.1/12.5/11.9
@@ -68,7 +72,7 @@ DIGESTS: dict[str, tuple[int, str]] = {
     "rlcd": (1, "f9bdd9c5964b"),
     "debgcd": (1, "b5d20d93e354"),
     "cms": (2, "d845629cd1a0"),
-    "selex": (2, "ebf47c11cac8"),
+    "selex": (2, "15ae9e80b4ac"),
 }
 
 
@@ -86,6 +90,7 @@ def test_published_figures_match_the_papers() -> None:
     assert columns(ABLATION) == published.ABLATION
     of_rivals = {
         dataset: {method: shares if len(shares) == 3 else (*shares, None, None) for method, shares in rows.items()}
+        | columns(HYPERBOLIC).get(dataset, {})
         for dataset, rows in columns(RIVALS).items()
     }
     assert of_rivals == published.RIVAL_FIGURES
@@ -99,7 +104,8 @@ def test_every_published_figure_has_a_preset_and_every_preset_but_our_own_a_figu
         else:
             assert (published.accuracy(name) is None) == name.endswith("/sortal")
     of_paper = 6 * len(published.ACCURACY) + 6 * len(published.ABLATION) + len(published.CLASS_COUNTS)
-    assert len(PRESETS) == of_paper + 5 * len(published.RIVAL_FIGURES) == 90
+    assert len(PRESETS) == of_paper + 5 * len(published.RIVAL_FIGURES) + 5 == 95
+    assert published.accuracy("rivals/herbarium19/hyp-selex") is None
     assert published.accuracy("rivals/cub/rlcd") == (70.0, None, None)
     assert published.accuracy("table3/cub/gcd") == (51.3, 56.6, 48.7)
     assert published.accuracy("table6/fgvc_aircraft/kmeans") == (16.0, 14.4, 16.8)
@@ -131,7 +137,11 @@ def test_recipes_differ_as_in_the_papers() -> None:
             assert losses.temperature == (0.3 if generic else 0.25)
             larger = {"lr": 0.01, "final_lr": 1e-3} if generic else {"lr": 0.05, "final_lr": 5e-3}
         if isinstance(losses, SelfExpertise):
-            assert losses.smoothing == (0.1 if generic else 1.0)
+            curved = name.endswith("/hyp-selex")
+            assert (losses.curvature, losses.radius) == (0.1 if curved else 0, 2)
+            half = curved and preset.dataset in ("stanford_cars", "fgvc_aircraft")
+            assert losses.smoothing == (0.1 if generic else 0.5 if half else 1.0)
+            assert losses.curved == (0.5 if curved and preset.dataset == "fgvc_aircraft" else 1)
         paper = replace(BUILT_IN[preset.recipe.method].training, views=None, **larger)  # type: ignore[arg-type]
         assert preset.recipe.training == (replace(paper, views="auto", **ROBUST) if ours else paper)
         assert preset.dataset == name.split("/")[1] in datasets.DATASET_NAMES

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from sortal.config import Recipe, registration_of
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone
@@ -21,12 +23,15 @@ from sortal.learning.methods.uno import Uno
 def make(recipe: Recipe, backbone: Backbone, *, k: int, known: Sequence[int]) -> Method:
     """Create the method of a recipe; classifiers get k categories, the first of which are the `known` class numbers.
 
-    Of Sortal's rounds it is the classifier, with equal shares.
+    Its random weights depend on the seed of training alone. Of Sortal's rounds it is the classifier, with equal shares.
     """
     of, learner = registration_of(recipe.method), learner_of(recipe.method)
     if learner is None or type(recipe.losses) is not of.losses:
         raise ValueError(f"{recipe.method} is not trained with {recipe.losses!r}")
-    return learner.create(backbone, recipe.losses, Problem(k=k, known=tuple(known), training=recipe.training))
+    problem = Problem(k=k, known=tuple(known), training=recipe.training)
+    with torch.random.fork_rng(devices=[]):  # layers that a method makes start alike, or it could not be resumed
+        torch.default_generator.manual_seed(recipe.training.seed)
+        return learner.create(backbone, recipe.losses, problem)
 
 
 def learner_of(name: str) -> type[Method] | None:

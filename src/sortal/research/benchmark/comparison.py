@@ -17,7 +17,7 @@ from sortal.research.benchmark.presets import (
     DATASET_TITLES,
     PAPER_METHODS,
     PRESETS,
-    RIVAL_METHODS,
+    RIVAL_TITLES,
     RIVALRY,
     Preset,
 )
@@ -43,7 +43,7 @@ ABOUT_ACCURACY = (
 ABOUT_SIMGCD = "SimGCD is newer than the paper; its published figures are means of 5 runs."
 ABOUT_RIVALS = (
     "The last epoch; the published figures of DebGCD are those of the epoch with the best true accuracy, and those of "
-    "CMS and SelEx of the epoch with the best Old on the test split."
+    "CMS, SelEx and Hyp-SelEx of the epoch with the best Old on the test split."
 )
 ABOUT_K = "Mean ± sample standard deviation over seeds; published figures in brackets. The error is in %."
 ABOUT_OTHERS = (
@@ -135,8 +135,9 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
         names = {(f"Row {row}", *_parts(PRESETS[own[0]])): own for row, own in rows_of.items()}
         header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
     else:
-        of, methods = (RIVALRY, RIVAL_METHODS) if table == "rivals" else (ACCURACY_TABLES[table], PAPER_METHODS)
-        names = {(METHODS[method].title,): [f"{table}/{dataset}/{method}" for dataset in of] for method in methods}
+        of_paper = {method: METHODS[method].title for method in PAPER_METHODS}
+        of, methods = (RIVALRY, RIVAL_TITLES) if table == "rivals" else (ACCURACY_TABLES[table], of_paper)
+        names = {(title,): [f"{table}/{dataset}/{row}" for dataset in of] for row, title in methods.items()}
         header = ("Method", *_headings(of))
         about = (ABOUT_ACCURACY[0], ABOUT_RIVALS) if table == "rivals" else (*ABOUT_ACCURACY, ABOUT_SIMGCD)
         rows_of_bounds = {which: [f"{table}/{dataset}/{which}" for dataset in of] for which in BOUND_TITLES}
@@ -232,7 +233,7 @@ def _label(record: Record, shared: Sequence[str]) -> str:
 
 def _place(record: Record) -> tuple[int, str, tuple[str, ...]]:
     """Return a sort key: methods in the order of the paper, then the rest by name."""
-    title, titles = _title(record), [METHODS[method].title for method in (*PAPER_METHODS, *RIVAL_METHODS)]
+    title, titles = _title(record), [*(METHODS[method].title for method in PAPER_METHODS), *RIVAL_TITLES.values()]
     return titles.index(title) if title in titles else len(titles), title, record.settings
 
 

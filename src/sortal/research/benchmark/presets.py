@@ -36,6 +36,8 @@ DATASET_TITLES = {
 }
 PAPER_METHODS = ("kmeans", "rankstats", "uno", "gcd", "simgcd", "sortal")  # the rows of its tables, and our own
 RIVAL_METHODS = ("legogcd", "rlcd", "debgcd", "cms", "selex")  # published later, in a table of their own
+HYP_SELEX = "hyp-selex"  # SelEx with losses in hyperbolic space: a row of that table, too
+RIVAL_TITLES = {**{each: METHODS[each].title for each in RIVAL_METHODS}, HYP_SELEX: "Hyp-SelEx"}
 ACCURACY_TABLES = {  # data sets of the tables of methods
     "table2": ("cifar10", "cifar100", "imagenet100"),
     "table3": ("cub", "stanford_cars", "herbarium19"),
@@ -75,6 +77,13 @@ SPECIAL_LOSSES: dict[tuple[str, str], Losses] = {  # on single data sets
     ("debgcd", "imagenet100"): Debiasing(entropy_weight=1, confidence=0.85),
     **{("cms", dataset): MeanShift(temperature=0.3) for dataset in GENERIC},
     **{("selex", dataset): SelfExpertise(smoothing=0.1) for dataset in GENERIC},
+}
+# From the script of its authors, which has none of the generic sets
+HYPERBOLIC_LOSSES = {
+    "cub": SelfExpertise(curvature=0.1),
+    "stanford_cars": SelfExpertise(curvature=0.1, smoothing=0.5),
+    "fgvc_aircraft": SelfExpertise(curvature=0.1, smoothing=0.5, curved=0.5),
+    **{dataset: SelfExpertise(curvature=0.1, smoothing=0.1) for dataset in GENERIC},
 }
 SPECIAL_TRAINING: dict[tuple[str, str], dict[str, Any]] = {
     ("debgcd", "cifar100"): {"batch_size": 256, "lr": 0.2},
@@ -180,6 +189,13 @@ def _paper() -> Iterator[Preset]:
         yield from _ablation(f"table5/{dataset}")
 
 
-_RIVALS = (_preset(f"rivals/{on}/{each}", each, METHODS[each].title) for on in RIVALRY for each in RIVAL_METHODS)
-_BY_TABLE = [*sorted(_paper(), key=lambda preset: preset.name.partition("/")[0]), *_RIVALS]
+def _rivals() -> Iterator[Preset]:
+    for dataset in RIVALRY:
+        for method in RIVAL_METHODS:
+            yield _preset(f"rivals/{dataset}/{method}", method, RIVAL_TITLES[method])
+        if (losses := HYPERBOLIC_LOSSES.get(dataset)) is not None:
+            yield _preset(f"rivals/{dataset}/{HYP_SELEX}", "selex", RIVAL_TITLES[HYP_SELEX], losses=losses)
+
+
+_BY_TABLE = [*sorted(_paper(), key=lambda preset: preset.name.partition("/")[0]), *_rivals()]
 PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in _BY_TABLE}

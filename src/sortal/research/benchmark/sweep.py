@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from sortal.config import line_of_method
 from sortal.errors import NO_SPACE, InputError, Remedy, SortalError, no_space
 from sortal.images.decoding import Quarantined
 from sortal.learning.backbones.names import RANDOM
@@ -171,7 +172,8 @@ def _attempt(task: Task, data: Callable[[str], Data], processes: Processes, runt
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             return no_space(error, repr(error.filename or str(task.place)))
         logger.exception("%s failed", task.title)
-        return SortalError(f"{type(error).__name__}: {error}")
+        text = str(error).partition("\n")[0].rstrip(".")
+        return SortalError(f"{type(error).__name__}: {text}{line_of_method(error)}")
 
 
 def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> Iterator[TaskOutcome]:
