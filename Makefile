@@ -88,7 +88,7 @@ picture: $(DEVELOPMENT) browser
 	$(BIN)/python docs/picture.py digits-run/report.html docs/report.png
 	mkdir -p build/home/pictures && $(BIN)/sortal sample digits build/home/pictures/digits
 	$(BIN)/python docs/app_pictures.py build/home docs
-	$(BIN)/python docs/review_film.py digits-run docs/review.webp
+	$(BIN)/python docs/review_film.py digits-run docs
 	rm -rf build/gallery && $(BIN)/python docs/gallery.py build/gallery docs
 
 browser:

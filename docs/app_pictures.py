@@ -3,28 +3,21 @@
 FOLDER is the one to choose from; it has the digits of `sortal sample` in pictures/digits.
 """
 
-import io
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from PIL import Image
-from playwright.sync_api import FloatRect, Page, ViewportSize, sync_playwright
+from picture import REPLACE_TEXT, opened, save, served, shot
+from playwright.sync_api import Page, ViewportSize
 
 VIEWPORT: ViewportSize = {"width": 1000, "height": 640}  # CSS pixels
+HIGHEST, LOWEST = 1100, 300  # pixels of a picture
 COLOURS, LIMIT = 64, 150_000  # of the palette; bytes
-PATIENCE = 600_000  # milliseconds
-HIDE_PATHS = """top => {
-  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(top, "/home/you");
-}"""
+SORTING = 600_000  # milliseconds that it may take
 
 
-def walk(page: Page, link: str, take: Callable[[Page, str], None]) -> None:
+def walk(page: Page, take: Callable[[Page, str], None]) -> None:
     """Go the whole way, and take a picture at each step."""
-    page.goto(link)
     page.click(".folders a:has-text('pictures')")
     page.click(".folders a:has-text('digits')")
     page.wait_for_selector("text=images here.")
@@ -33,9 +26,9 @@ def walk(page: Page, link: str, take: Callable[[Page, str], None]) -> None:
     page.wait_for_selector(".costs dd:has-text('convnet')")
     take(page, "look")
     page.click("text=Start sorting")
-    page.wait_for_selector(".during >> text=/Learning.*left in this step/")
+    page.wait_for_selector(".during >> text=/Learning.*left in this step/", timeout=SORTING)
     take(page, "sorting")
-    page.wait_for_selector("h1:has-text('digits-run')")
+    page.wait_for_selector("h1:has-text('digits-run')", timeout=SORTING)
     with page.context.expect_page() as tab:
         page.click("button:has-text('Review')")
     tab.value.wait_for_selector(".tiles-of img")
@@ -50,30 +43,15 @@ def main(folder: Path, out: Path) -> None:
     """Serve the start page of a folder, and write the pictures."""
 
     def take(page: Page, name: str) -> None:
-        page.evaluate(HIDE_PATHS, str(folder.resolve()))
+        page.evaluate(REPLACE_TEXT, [str(folder.resolve()), "/home/you"])
         page.evaluate("scrollTo(0, 0)")
         height = page.evaluate("document.querySelector('main').scrollHeight") + 60
-        clip: FloatRect = {"x": 0, "y": 0, "width": VIEWPORT["width"], "height": max(min(height, 1100), 300)}
-        picture = Image.open(io.BytesIO(page.screenshot(full_page=True, clip=clip))).convert("RGB")
-        path = out / f"app-{name}.png"
-        picture.quantize(COLOURS, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
-        if path.stat().st_size > LIMIT:
-            sys.exit(f"A picture must have at most {LIMIT:,} bytes, got {path.stat().st_size:,} for {path}.")
+        part = max(min(height, HIGHEST), LOWEST)
+        picture = shot(page, {"x": 0, "y": 0, "width": VIEWPORT["width"], "height": part})
+        save(picture, out / f"app-{name}.png", COLOURS, LIMIT)
 
-    words = [sys.executable, "-m", "sortal", "app", str(folder), "--no-browser"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            link = server.stdout.readline().partition(": ")[2].strip()
-            chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-            with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-                context = browser.new_context(viewport=VIEWPORT, color_scheme="light", reduced_motion="reduce")
-                context.set_default_timeout(PATIENCE)
-                walk(context.new_page(), link, take)
-                browser.close()
-        finally:
-            server.terminate()
+    with served("app", str(folder)) as link, opened(link, VIEWPORT) as page:
+        walk(page, take)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-from picture import take
+from picture import save, take
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 SIDE, SCALE = 32, 4  # pixels of an image, and how much larger it is drawn
@@ -112,11 +112,8 @@ def main(folder: Path, out: Path) -> None:
             write(name, folder / name)
         words = ["discover", str(folder / name), "--labels", str(folder / name / "labels.csv"), "--backbone", "convnet"]
         subprocess.run([sys.executable, "-m", "sortal", *words, "--out", str(folder / f"{name}-run")], check=True)
-        picture = out / f"gallery-{name}.png"
         report = take(folder / f"{name}-run" / "report.html")
-        report.quantize(COLOURS, kmeans=1, dither=Image.Dither.NONE).save(picture, optimize=True)
-        if picture.stat().st_size > LIMIT:
-            sys.exit(f"A picture must have at most {LIMIT:,} bytes, got {picture.stat().st_size:,} for {picture}.")
+        save(report, out / f"gallery-{name}.png", COLOURS, LIMIT)
 
 
 def _colour(random: np.random.Generator, about: Colour, spread: float) -> Colour:

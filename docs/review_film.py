@@ -1,21 +1,20 @@
-"""Record the review of a run as an animated picture: python docs/review_film.py digits-run docs/review.webp"""
+"""Take the pictures of a review, and film it: python docs/review_film.py digits-run docs"""
 
-import io
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+from picture import check_size, opened, save, served, shot
 from PIL import Image
-from playwright.sync_api import Page, ViewportSize, sync_playwright
+from playwright.sync_api import Locator, Page, ViewportSize
 
 import sortal
 
-VIEWPORT: ViewportSize = {"width": 1000, "height": 760}  # CSS pixels
+PICTURE: ViewportSize = {"width": 1400, "height": 860}  # CSS pixels
+VIEWPORT: ViewportSize = {"width": 1000, "height": 760}  # of the film
 WIDTH, QUALITY, LIMIT = 800, 70, 2_000_000  # of the picture: pixels, of WebP, bytes
-ANSWERS = 9
-PATIENCE = 120_000  # milliseconds
+CHOSEN, ANSWERS = 3, 9  # images chosen in the picture of a category; answers in the film
 SHOW_KEY = """text => {
   document.getElementById("pressed")?.remove();
   const key = document.createElement("div");
@@ -31,6 +30,13 @@ ASKED = """text => document.querySelector("#names[open]")
   || document.querySelector(".state")?.textContent.startsWith("Nothing is left")
   || (document.querySelector(".answers") && document.querySelector(".question").innerText !== text)"""
 
+OTHER_HEADING = """text => document.querySelector(".state")?.textContent.startsWith("Nothing is left")
+  || (document.querySelector(".answers") && document.querySelector(".question h1")?.innerText !== text)"""
+
+DRAWN = """() => [...document.querySelectorAll(".cell")]
+  .filter((cell) => cell.getBoundingClientRect().top < innerHeight && cell.getBoundingClientRect().bottom > 0)
+  .every((cell) => cell.querySelector("img")?.complete)"""
+
 
 class Film:
     def __init__(self, page: Page) -> None:
@@ -38,8 +44,9 @@ class Film:
 
     def take(self, milliseconds: int, key: str = "") -> None:
         """Add a frame, with the key that is about to be pressed."""
+        self.page.wait_for_function(DRAWN)
         self.page.evaluate(SHOW_KEY, key)
-        picture = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")
+        picture = shot(self.page)
         height = round(WIDTH * picture.height / picture.width)
         self.frames.append(picture.resize((WIDTH, height), Image.Resampling.LANCZOS))
         self.durations.append(milliseconds)
@@ -47,15 +54,12 @@ class Film:
     def save(self, out: Path) -> None:
         first, *rest = self.frames
         first.save(out, save_all=True, append_images=rest, duration=self.durations, loop=0, quality=QUALITY, method=4)
-        if out.stat().st_size > LIMIT:
-            sys.exit(f"The picture must have at most {LIMIT:,} bytes, got {out.stat().st_size:,}.")
+        check_size(out, LIMIT)
 
 
 def record(film: Film, names: dict[str, str], truth: list[str]) -> None:
     """Answer the first questions of a review with the keys of a person who sees what is true."""
     page = film.page
-    page.wait_for_selector(".queue a")
-    page.wait_for_load_state("networkidle")
     film.take(2500, "q: one question after another")
     page.keyboard.press("q")
     for _ in range(ANSWERS):
@@ -63,11 +67,12 @@ def record(film: Film, names: dict[str, str], truth: list[str]) -> None:
         page.wait_for_load_state("networkidle")
         if page.evaluate(LEFT):
             break
-        asked = page.locator(".question").inner_text()
         page.evaluate("scrollTo(0, 0)")
         film.take(1400)
+        heading = page.locator(".question h1").inner_text()
         key, word = answer(page, names, truth)
         film.take(1000, f"{key}: {word}")
+        asked = page.locator(".question").inner_text()  # once buttons say what they do with the chosen
         page.keyboard.press(key)
         page.wait_for_function(ASKED, arg=asked)
         if page.locator("#names[open]").count():
@@ -77,9 +82,8 @@ def record(film: Film, names: dict[str, str], truth: list[str]) -> None:
             film.take(1100, f"its name: {name}")
             page.keyboard.press("Enter")
             page.wait_for_selector("#names", state="hidden")
-    page.goto(page.url.partition("#")[0] + "#/")
-    page.wait_for_selector(".queue a, .queue .state")
-    page.wait_for_load_state("networkidle")
+            page.wait_for_function(OTHER_HEADING, arg=heading)
+    looked_at(page, "", ".queue a, .queue .state")
     film.take(3000)
 
 
@@ -88,8 +92,7 @@ def answer(page: Page, names: dict[str, str], truth: list[str]) -> tuple[str, st
     heading = page.locator(".question h1").inner_text()
     if "two" in heading or "same" in heading:
         return "n", "no"
-    cells = page.locator(".cell[data-row]").all()
-    shown = [truth[int(cell.get_attribute("data-row") or 0)] for cell in cells]
+    cells, shown = cells_of(page, truth)
     right = next((name for old, name in names.items() if old in heading), Counter(shown).most_common(1)[0][0])
     wrong = [cell for cell, each in zip(cells, shown, strict=True) if each != right]
     if len(wrong) > 2:
@@ -99,10 +102,17 @@ def answer(page: Page, names: dict[str, str], truth: list[str]) -> tuple[str, st
     return "y", "yes, but for what is chosen" if wrong else "yes"
 
 
+def cells_of(page: Page, truth: list[str]) -> tuple[list[Locator], list[str]]:
+    """The images that are shown, and what each of them truly is."""
+    cells = page.locator(".cell[data-row]").all()
+    return cells, [truth[int(cell.get_attribute("data-row") or 0)] for cell in cells]
+
+
 def main(folder: Path, out: Path) -> None:
-    """Review a copy of a run whose truth is known, and write the film."""
+    """Review a copy of a run whose truth is known; write the pictures and the film."""
     run = sortal.load_run(folder)
     table = run.to_pandas()
+    truth = [str(each) for each in table.truth]
     names = {
         category.name: Counter(table.truth[table.category_id == category.id]).most_common(1)[0][0]
         for category in run.categories
@@ -111,23 +121,32 @@ def main(folder: Path, out: Path) -> None:
     copy = Path("build") / folder.name
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder, copy)
-    words = [sys.executable, "-m", "sortal", "review", str(copy), "--no-browser"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            link = server.stdout.readline().partition(": ")[2].strip()
-            chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-            with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-                context = browser.new_context(viewport=VIEWPORT, color_scheme="light", reduced_motion="reduce")
-                context.set_default_timeout(PATIENCE)
-                film = Film(context.new_page())
-                film.page.goto(link)
-                record(film, names, [str(each) for each in table.truth])
-                film.save(out)
-                browser.close()
-        finally:
-            server.terminate()
+    with served("review", str(copy)) as link, opened(link, PICTURE) as page:
+        page.wait_for_selector(".queue a")
+        doubtful = max(run.categories, key=lambda each: (each.kind == "new", each.unsure))
+        looked_at(page, f"category/{doubtful.id}", ".cell img")
+        wrong = [cell for cell, each in zip(*cells_of(page, truth), strict=True) if each != names[doubtful.name]]
+        for cell in wrong[:CHOSEN]:
+            cell.click()
+        save(shot(page), out / "review.png")
+        looked_at(page, "", ".queue a")
+        page.keyboard.press("q")
+        page.wait_for_function(ASKED, arg="")
+        page.wait_for_load_state("networkidle")
+        answer(page, names, truth)  # chooses what is wrong, and presses nothing
+        save(shot(page), out / "question.png")
+        page.set_viewport_size(VIEWPORT)
+        looked_at(page, "", ".queue a")
+        film = Film(page)
+        record(film, names, truth)
+        film.save(out / "review.webp")
+
+
+def looked_at(page: Page, place: str, there: str) -> None:
+    """Go to a place of the review, and wait until it is drawn."""
+    page.goto(f"{page.url.partition('#')[0]}#/{place}")
+    page.wait_for_selector(there)
+    page.wait_for_load_state("networkidle")
 
 
 if __name__ == "__main__":

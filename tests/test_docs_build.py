@@ -1,5 +1,7 @@
 """The site that `make docs` builds: strict, complete, readable offline, and without broken links."""
 
+from __future__ import annotations
+
 import inspect
 import re
 import shutil
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -16,12 +19,16 @@ import pytest
 
 import sortal
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FROM_OUTSIDE = {"README.md": "index", "CHANGELOG.md": "changelog", "CONTRIBUTING.md": "contributing"}
 FROM_OUTSIDE["benchmarks/RESULTS.md"] = "results"
 MADE = ["api"]  # from docstrings
 ARCHIVE = [f"archive/{path.stem}" for path in (ROOT / "benchmarks" / "archive").glob("*.md")]
+PHONE = 390  # CSS pixels
 LEFT_OVER = re.compile(r"```|\]\(|\*\*|^ *(?:[-*+]|\d+\.|\|) ", flags=re.MULTILINE)  # Markdown rendered as text
 
 
@@ -61,7 +68,7 @@ class Html(HTMLParser):
             self.paragraphs[-1] += data
 
 
-def build(root: Path, site: Path) -> "subprocess.CompletedProcess[str]":
+def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     options = ["--config-file", str(root / "mkdocs.yml"), "--site-dir", str(site)]
     command = [sys.executable, "-m", "mkdocs", "build", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -132,6 +139,20 @@ def test_the_reference_has_every_public_name(site: Path, pages: dict[str, Html])
     returned = {"assignments", "category", "exportresult", "importresult", "kchoice", "model", "prediction"}
     assert returned <= set(pages["api.html"].anchors), "what public calls return, and what a run consists of"
     assert "runtimeprogress" not in pages["api.html"].anchors, "it is a field"
+
+
+def test_no_page_is_wider_than_a_phone(site: Path, pages: dict[str, Html], browser: Browser) -> None:
+    """Without scripts, which only make what is too wide scroll; without methods and archives, to take a few seconds."""
+    context = browser.new_context(viewport={"width": PHONE, "height": 800}, java_script_enabled=False)
+    page = context.new_page()
+    page.route("**/*", lambda route: route.abort() if route.request.resource_type == "image" else route.continue_())
+    widths = {}
+    for name in (each for each in pages if "/" not in each):
+        page.goto((site / name).as_uri(), wait_until="domcontentloaded")
+        widths[name] = page.evaluate("document.documentElement.scrollWidth")
+    context.close()
+    assert len(widths) > 20
+    assert {name: width for name, width in widths.items() if width > PHONE} == {}
 
 
 def test_no_markdown_is_left_in_the_text(pages: dict[str, Html]) -> None:

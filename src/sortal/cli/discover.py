@@ -108,7 +108,7 @@ def discover(
     How long it takes, by images and machine (see --dry-run for yours):
       600 photographs     8 min on two CPU cores (--epochs 20)
       8,000 photographs   1 min on an H200 GPU
-      1,800 tiny images   94 s on two CPU cores (--backbone convnet)
+      1,800 tiny images   73 s on two CPU cores (--backbone convnet)
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     could not be read and were left out; 130 interrupted.
