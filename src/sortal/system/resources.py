@@ -10,7 +10,7 @@ from time import perf_counter
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 CGROUP = ("memory.max", "memory.current", "memory.stat")  # of a control group, in bytes
-SHARES = {"": ("cpu.max",), "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us")}  # by controller of versions 2 and 1
+QUOTAS = {"": ("cpu.max",), "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us")}  # by controller of versions 2 and 1
 SHORTEST_LOAD = 0.5  # seconds over which a load means something
 
 
@@ -28,7 +28,7 @@ def free_memory() -> int:
 def cores() -> int:
     """Return how many cores this process may use: those of its affinity, or less where its container has a share."""
     fewest = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for controller, names in SHARES.items():
+    for controller, names in QUOTAS.items():
         for group in _groups(controller):
             with suppress(OSError, ValueError, ZeroDivisionError):  # no such version, or no limit
                 quota, period = " ".join((group / name).read_text(encoding="ascii") for name in names).split()
