@@ -112,8 +112,8 @@ if ! command -v nvidia-smi >/dev/null 2>&1; then \
   elif $(BIN)/python supply/cpu_build.py >.venv/pins.txt; then \
     pins="-c .venv/pins.txt"; \
   else \
-    echo "There is no NVIDIA GPU here, but no package index that pip knows has a CPU build of torch for this platform:" >&2; \
-    echo "installing its CUDA build, several gigabytes. To avoid that, add PyTorch's index of CPU builds:" >&2; \
+    echo "So although there is no NVIDIA GPU here, the CUDA builds of torch and torchvision are installed," >&2; \
+    echo "several gigabytes. To avoid that, add PyTorch's index of CPU builds, which has both:" >&2; \
     echo "PIP_EXTRA_INDEX_URL=<its address> make $(MAKECMDGOALS)" >&2; \
   fi; \
 fi; \

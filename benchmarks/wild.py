@@ -17,8 +17,11 @@ IMAGES are folders with one folder per class. Each condition is one way in which
     G   the same images under coarser labels, of the sets in GROUPS
     U   no labels at all; U1 one labelled class
 
-Splits are which classes are old: the first half, every second, or a random half. Methods other than sortal get the true
-k, and so does sortal with --k true. Everything else is as in sortal discover, without the report. The methods floor and
+Splits are which classes are old: the first half, every second, or a random half. --images takes so many images of a
+set, about equally many of each class, and --labels so many labels a class, at most half of it, instead of those of the
+condition. Methods other than sortal get the true k, and so does sortal with --k true; with --k own or a number, every
+method gets that. --epochs, --lr, --views, --image-size and --set are those of sortal discover; --as-cpu takes what it
+does on a machine without a GPU by default. Everything else is as there, without the report. The methods floor and
 ceiling are k-means on the raw features and a linear probe on the truth. Prints a JSON line per run: accuracy on the
 unlabelled images (All, Old, New, and the mean over classes), k with its interval, calibration error, what became of
 junk and of wrong labels, seconds, and the devices that held the network. `sortal benchmark compare` reads these lines.
@@ -29,7 +32,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -56,6 +59,8 @@ OLD = {"O1": 0.25, "O3": 0.75}  # share of the classes; half of them otherwise
 SMALL = {"S3": 300, "S6": 600}  # images
 WRONG, JUNK, JUNK_OF_A_CLASS, MOST_COPIES = 0.1, 0.1, 2, 5
 FEWEST_IN_BIN = 20  # images in a bin of confidence that is drawn
+SETTINGS = ("epochs", "lr", "views", "image_size", "set")  # options that are settings of sortal discover
+SUBSETS = ("images", "labels")  # options that say how much of a set there is
 CHECKED = 0.15  # share of the labels, the most doubtful first, among which wrong ones are looked for
 COLUMNS = ("all", "old", "new", "mean", "k", "interval", "ece_old", "ece_new", "seconds")
 # CIFAR's vehicles by where they go and its animals by kind; flowers by their botanical family.
@@ -91,29 +96,42 @@ class Collection:
 
 
 def collection(
-    folder: Path, others: Sequence[Path], *, condition: str, split: str, seed: int, place: Path
+    folder: Path,
+    others: Sequence[Path],
+    *,
+    condition: str,
+    split: str,
+    seed: int,
+    place: Path,
+    count: int | None = None,
+    labelled: int | None = None,
 ) -> Collection:
-    """Read a set, and change it and hide its labels according to a condition; `place` gets images that are made."""
+    """Read a set, and change it and hide its labels according to a condition; `place` gets images that are made.
+
+    `count` is the number of images in all, and `labelled` that of labels of a class, where the condition's are not
+    wanted.
+    """
+    count, labelled = count or SMALL.get(condition), labelled or LABELS.get(condition)
     images, random = read_images(folder), np.random.default_rng([seed, CONDITIONS.index(condition)])
     if condition == "G":
         images = grouped(images, GROUPS[folder.name])
     if condition in ("T", "TF"):
         images = images.select(tail(images.labels, len(images.classes)))
-    if condition in SMALL:
-        images = images.select(some(images.labels, SMALL[condition], random))
+    if count is not None:
+        images = images.select(some(images.labels, count, random))
     if condition == "B":
         images = with_bursts(images, place, random)
     names = sorted(images.classes, key=int) if all(map(str.isdigit, images.classes)) else list(images.classes)
     old = old_classes(names, split, OLD.get(condition, 0.5))
     if condition in ("U", "U1"):
         old = old[:1]
-    every = condition in LABELS or condition in SMALL  # class has a label
+    every = labelled is not None or condition in SMALL  # class has a label
     images = images.hide_labels(old=old, fraction=1.0 if every else 0.5, seed=seed)
     labels, junk = images.labels.copy(), np.zeros(len(images), dtype=bool)
     if every:
         for label in range(len(images.classes)):
             rows = random.permutation(np.flatnonzero(labels == label))
-            labels[rows[min(LABELS.get(condition, len(rows)), max(len(rows) // 2, 1)) :]] = -1
+            labels[rows[min(labelled or len(rows), max(len(rows) // 2, 1)) :]] = -1
     if condition == "U":
         labels[:] = -1
     if condition == "N":
@@ -220,21 +238,28 @@ def with_bursts(images: ImageSet, place: Path, random: np.random.Generator) -> I
     )
 
 
+def k_of(asked: Any, method: str, images: ImageSet) -> Any:
+    """Return the k that a method gets: what was asked for, or the true one."""
+    if method in BOUNDS or asked == "true" or (asked == "auto" and method != "sortal"):
+        return len(np.unique(images.truth[images.truth >= 0]))
+    return asked
+
+
 def job_of(images: ImageSet, arguments: argparse.Namespace, method: str, seed: int, cache: Path, place: Path) -> "Job":
-    """Return what `sortal discover` would do, with a cache that all runs on a set share."""
+    """Return what `sortal discover` would do, with a cache that all runs on a set share; bounds learn nothing."""
     from sortal.config import Discovery
     from sortal.discovery.defaults import recipe_for
     from sortal.discovery.job import Job
     from sortal.system.distributed import alone
 
-    true = len(np.unique(images.truth[images.truth >= 0]))
+    given = ("image_size",) if method in BOUNDS else SETTINGS
     settings = Discovery(
-        method=method,
-        k=true if method != "sortal" or arguments.k == "true" else "auto",
+        method="kmeans" if method in BOUNDS else method,
+        k=k_of(arguments.k, method, images),
         backbone=arguments.backbone,
         weights=arguments.weights,
         seed=seed,
-        **({} if arguments.epochs is None else {"epochs": arguments.epochs}),
+        **{name: value for name in given if (value := getattr(arguments, name)) is not None},
     )
     processes = alone(arguments.device)
     on_gpu = processes.device.type == "cuda" and not arguments.as_cpu
@@ -253,13 +278,13 @@ def sort(
     images: ImageSet, arguments: argparse.Namespace, method: str, seed: int, cache: Path, keep: Path | None = None
 ) -> Run:
     """Sort as `sortal discover` does; keep the run in a folder, if given."""
+    from sortal.discovery.pipeline import backbone_of
     from sortal.discovery.stages import Stages, store_pixels
     from sortal.discovery.stages import sort as sorted_
-    from sortal.learning.backbones.registry import load_backbone
 
     with nullcontext(keep) if keep is not None else TemporaryDirectory() as place:
         job = job_of(images, arguments, method, seed, cache, Path(place))
-        backbone = load_backbone(arguments.backbone, weights=arguments.weights, seed=seed)
+        backbone = backbone_of(job)
         stages = Stages(job.order, job.runtime)
         found = sorted_(job, backbone, stages, store_pixels(job, backbone, stages))
         assert found is not None  # in the only process
@@ -271,15 +296,15 @@ def sort(
 
 def bounds(images: ImageSet, arguments: argparse.Namespace, seed: int, cache: Path) -> dict[str, dict[str, Any]]:
     """Return the figures of the floor and the ceiling."""
+    from sortal.discovery.pipeline import backbone_of
     from sortal.discovery.stages import Stages, store_pixels
-    from sortal.learning.backbones.registry import load_backbone
     from sortal.research.benchmark.bounds import bounds_of
 
     with TemporaryDirectory() as place:
-        job = job_of(images, arguments, "kmeans", seed, cache, Path(place))
-        backbone = load_backbone(arguments.backbone, weights=arguments.weights, seed=seed)
+        job = job_of(images, arguments, BOUNDS[0], seed, cache, Path(place))
+        backbone = backbone_of(job)
         found = bounds_of(job, backbone, store_pixels(job, backbone, Stages(job.order, job.runtime)), job.runtime)
-    true = len(np.unique(images.truth[images.truth >= 0]))
+    true = job.settings.k
     same = {**dict.fromkeys(COLUMNS), "k": true, "true": true, "seconds": 0.0}
     of = {name: getattr(found, name) for name in BOUNDS}
     return {name: {**same, **vars(each.accuracy), "mean": each.class_mean} for name, each in of.items()}
@@ -325,12 +350,27 @@ def record(run: Run, what: Collection) -> dict[str, Any]:
 
 def run_set(arguments: argparse.Namespace, folder: Path, condition: str, split: str, seed: int) -> None:
     """Run all methods on one set under one condition, in this process."""
-    others = [each for each in (arguments.others or arguments.images) if each.name != folder.name]
+    others = [each for each in (arguments.others or arguments.folders) if each.name != folder.name]
+    given = {name: value for name in (*SETTINGS, *SUBSETS) if (value := getattr(arguments, name)) is not None}
     with TemporaryDirectory() as cache, TemporaryDirectory() as made:
-        what = collection(folder, others, condition=condition, split=split, seed=seed, place=Path(made))
+        what = collection(
+            folder,
+            others,
+            condition=condition,
+            split=split,
+            seed=seed,
+            place=Path(made),
+            count=arguments.images,
+            labelled=arguments.labels,
+        )
         for method in (*arguments.methods, *BOUNDS):
             about = {"set": folder.name, "condition": condition, "split": split, "method": method, "seed": seed}
-            about |= {"asked": arguments.k, "version": arguments.version, "images": len(what.images)}
+            about |= {
+                "asked": "true" if method in BOUNDS else str(arguments.k),
+                "version": arguments.version,
+                "images": len(what.images),
+            }
+            about |= {"settings": given}
             try:
                 name = f"{folder.name}-{condition}-{split}-{method}-{seed}"
                 keep = None if arguments.runs is None else arguments.runs / name
@@ -408,6 +448,57 @@ def _cell(column: str, values: list[Any]) -> str:
     return f"{100 * np.mean(values):.1f} ± {100 * np.std(values):.1f}"
 
 
+def number_or(*words: str) -> Callable[[str], str | int]:
+    """Return the type of an option that takes a number or one of some words."""
+
+    def read(text: str) -> str | int:
+        return text if text in words else int(text)
+
+    return read
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = found.add_argument
+    add("folders", nargs="+", type=Path, metavar="IMAGES")
+    add("--weights", help="of the backbone; the convnet needs none")
+    add("--backbone", default="vit_small_patch14_dinov2")
+    add("--conditions", nargs="+", choices=CONDITIONS, default=["H", "F", "T"])
+    add("--splits", nargs="+", choices=SPLITS, default=["first"])
+    add("--methods", nargs="+", default=METHODS)
+    add("--seeds", nargs="+", type=int, default=[0])
+    add("--images", type=int, metavar="N", help="take so many images of a set, of each class about equally many")
+    add("--labels", type=int, metavar="N", help="label so many images of each old class, at most half of them")
+    add("--k", type=number_or("auto", "true", "own"), default="auto", metavar="auto|true|own|N")
+    add("--epochs", type=int, metavar="N")
+    add("--lr", type=float, metavar="RATE")
+    add("--views", type=number_or("live"), metavar="N|live")
+    add("--image-size", type=int, metavar="PIXELS")
+    add("--set", nargs="+", metavar="NAME=VALUE", help="such as training.patches=0.5 training.windows=true")
+    add("--device", default="auto")
+    add("--as-cpu", action="store_true", help="train as a machine without a GPU does by default")
+    add("--others", nargs="+", type=Path, help="sets that junk comes from; by default IMAGES")
+    add("--version", default="", help="a word for the table, such as before or after")
+    add("--jobs", type=int, default=1, help="processes, each with one condition of one set")
+    add("--out", type=Path)
+    add("--runs", type=Path, help="folder for the runs themselves")
+    return found
+
+
+def repeated(arguments: argparse.Namespace) -> list[str]:
+    """Return the options of a command that has the same for one condition, set, split and seed."""
+    names = ("weights", "backbone", "k", "device", "version", "out", "runs", *SUBSETS, *SETTINGS)
+    several = {name: getattr(arguments, name) for name in ("set", "others", "methods")}
+    several["others"] = several["others"] or arguments.folders
+    options = ["--as-cpu"] if arguments.as_cpu else []
+    for name in names:
+        if name not in several and (value := getattr(arguments, name)) is not None:
+            options.append(f"--{name.replace('_', '-')}={value}")
+    for name, values in several.items():
+        options += [f"--{name}", *map(str, values)] if values else []
+    return options
+
+
 def main() -> None:
     if sys.argv[1:2] == ["table"]:
         table(Path(sys.argv[2]))
@@ -415,37 +506,16 @@ def main() -> None:
     if sys.argv[1:2] == ["plot"]:
         plot(Path(sys.argv[2]), Path(sys.argv[3]))
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("images", nargs="+", type=Path)
-    parser.add_argument("--weights", help="of the backbone; the convnet needs none")
-    parser.add_argument("--backbone", default="vit_small_patch14_dinov2")
-    parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=["H", "F", "T"])
-    parser.add_argument("--splits", nargs="+", choices=SPLITS, default=["first"])
-    parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--k", choices=("auto", "true"), default="auto", help="of sortal")
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--as-cpu", action="store_true", help="train as a machine without a GPU does by default")
-    parser.add_argument("--others", nargs="+", type=Path, help="sets that junk comes from; by default IMAGES")
-    parser.add_argument("--version", default="", help="a word for the table, such as before or after")
-    parser.add_argument("--jobs", type=int, default=1, help="processes, each with one condition of one set")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--runs", type=Path, help="folder for the runs themselves")
-    arguments = parser.parse_args()
-    tasks = list(product(arguments.conditions, arguments.images, arguments.splits, arguments.seeds))
+    arguments = parser().parse_args()
+    tasks = list(product(arguments.conditions, arguments.folders, arguments.splits, arguments.seeds))
     tasks = [task for task in tasks if task[0] != "G" or task[1].name in GROUPS]
     if len(tasks) == 1:
         condition, folder, split, seed = tasks[0]
         run_set(arguments, folder, condition, split, seed)
         return
-    names = ("weights", "backbone", "k", "epochs", "device", "version", "out", "runs")
-    options = [f"--{name}={value}" for name in names if (value := getattr(arguments, name)) is not None]
-    options += ["--as-cpu"] if arguments.as_cpu else []
-    options += ["--others", *map(str, arguments.others or arguments.images), "--methods", *arguments.methods]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for condition, folder, split, seed in tasks:
-            words = [sys.executable, __file__, str(folder), *options]
+            words = [sys.executable, __file__, str(folder), *repeated(arguments)]
             words += ["--conditions", condition, "--splits", split, "--seeds", str(seed)]
             pool.submit(subprocess.run, words, check=True)
 

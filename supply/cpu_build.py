@@ -3,8 +3,9 @@
     python supply/cpu_build.py > pins.txt
 
 For machines without an NVIDIA GPU whose indexes have CPU builds (`+cpu`) of other versions than `constraints-cpu.txt`
-names: takes the one nearest to the pinned version of torch, and the torchvision that is made for it. Exits with 1 if
-there is none.
+names: takes the one nearest to the pinned version of torch, and the torchvision that is made for it. If there is no
+such pair, says on standard error what is missing, and exits with 1. A torchvision built for CUDA does not do: beside a
+torch that is not, it cannot be imported.
 """
 
 import re
@@ -35,10 +36,23 @@ def nearest_pair(torch: Collection[Version], vision: Collection[Version], pinned
     return min(pairs, key=lambda pair: (abs(pair[0][1] - pinned[1]), -pair[0][1], -pair[0][2]))
 
 
+def missing(torch: Collection[Version]) -> str:
+    """Say which CPU build is missing, where no pair belongs together."""
+    new = sorted(each for each in torch if each[:2] >= (2, OLDEST))
+    if not new:
+        return f"pip finds no CPU build of torch 2.{OLDEST} or later."
+    pairs = [f"torch {_text(each)}, but none of torchvision {_text((0, each[1] + APART, each[2]))}" for each in new]
+    return f"pip finds a CPU build of {', and of '.join(pairs)}, which belongs to it."
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
 def pins_with(text: str, torch: Version, vision: Version) -> str:
     """Return pins with these CPU builds."""
     for name, version in (("torch", torch), ("torchvision", vision)):
-        text = re.sub(rf"^{name}==.*$", f"{name}=={'.'.join(map(str, version))}+cpu", text, flags=re.MULTILINE)
+        text = re.sub(rf"^{name}==.*$", f"{name}=={_text(version)}+cpu", text, flags=re.MULTILINE)
     return text
 
 
@@ -51,9 +65,11 @@ def listed(name: str) -> str:
 def main() -> int:
     text = PINS.read_text()
     pinned = tuple(map(int, re.findall(r"^torch==(\d+)\.(\d+)\.(\d+)", text, re.MULTILINE)[0]))
+    torch = cpu_builds(listed("torch"))
     try:
-        pair = nearest_pair(cpu_builds(listed("torch")), cpu_builds(listed("torchvision")), pinned)
+        pair = nearest_pair(torch, cpu_builds(listed("torchvision")), pinned)
     except ValueError:
+        print(missing(torch), file=sys.stderr)
         return 1
     print(pins_with(text, *pair), end="")
     return 0

@@ -210,6 +210,11 @@ def lowest(_: Release) -> None:
     run(programs / "python", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *quiet, *LOWEST)
 
 
+def speed(_: Release) -> None:
+    """Measure whether it is as much faster than plain code as it must be; takes about two minutes."""
+    run(sys.executable, "benchmarks/gate.py")
+
+
 # Where libraries are met; what is between them does not change with their versions.
 LOWEST = (
     "tests/cli",
@@ -230,6 +235,7 @@ STEPS: dict[str, Callable[[Release], None]] = {
     "install": install,
     "extras": extras,
     "lowest": lowest,
+    "speed": speed,
 }
 
 

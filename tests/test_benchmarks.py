@@ -79,9 +79,9 @@ CASES = [
     ),
     Case(
         "wild.py",
-        "IMAGES --weights random --conditions F --methods sortal gcd --seeds 0 --device cpu --out NEW "
-        f"{' '.join(NETWORK)}",
-        r'"method": "sortal".*"all": (.|\n)*"method": "gcd".*"all": ',
+        "IMAGES --weights random --conditions F --methods sortal gcd --seeds 0 --device cpu --out NEW --images 32 "
+        f"--labels 2 --k 5 --lr 0.01 --set training.batch_size=16 {' '.join(NETWORK)}",
+        r'"method": "sortal".*"images": 32.*"all": .*"k": 5,(.|\n)*"method": "gcd".*"all": .*"k": 5,',
     ),
     Case("end_to_end.py", "make IMAGES NEW --count 48", "", apart=True),
     Case("end_to_end.py", f"run MADE --times 1 -- {' '.join(SORT)}", r"\| 1 \| \d", apart=True, needs="pty"),

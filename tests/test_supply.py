@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -71,32 +72,48 @@ def test_an_audit_without_answers_is_no_clean_one(packages: list[dict[str, Any]]
 
 
 @pytest.mark.parametrize(
-    ("torch", "torchvision", "wanted"),
+    ("torch", "torchvision", "wanted", "said"),
     [
-        ("2.12.0+cpu, 2.11.0+cpu, 2.9.1+cpu, 2.9.0", "0.26.0+cpu, 0.24.1+cpu, 0.25.0", ("2.11.0+cpu", "0.26.0+cpu")),
-        ("2.11.1+cpu, 2.9.1+cpu, 2.8.0+cpu", "0.26.0+cpu, 0.24.0+cpu, 0.23.0+cpu", ("2.8.0+cpu", "0.23.0+cpu")),
-        ("2.10.0, 2.10.0+cu128", "0.25.0, 0.25.0+cpu", None),
-        ("2.5.1+cpu", "0.20.1+cpu", None),
-        ("", "", None),
+        (
+            "2.12.0+cpu, 2.11.0+cpu, 2.9.1+cpu, 2.9.0",
+            "0.26.0+cpu, 0.24.1+cpu, 0.25.0",
+            ("2.11.0+cpu", "0.26.0+cpu"),
+            "",
+        ),
+        ("2.11.1+cpu, 2.9.1+cpu, 2.8.0+cpu", "0.26.0+cpu, 0.24.0+cpu, 0.23.0+cpu", ("2.8.0+cpu", "0.23.0+cpu"), ""),
+        ("2.13.0, 2.13.0+cpu", "0.28.0", None, r"of torch 2\.13\.0, but none of torchvision 0\.28\.0, which"),
+        (
+            "2.13.0+cpu, 2.9.1+cpu",
+            "0.25.0+cpu",
+            None,
+            r"torch 2\.9\.1, .* torchvision 0\.24\.1, and of torch 2\.13\.0, .* torchvision 0\.28\.0, which",
+        ),
+        ("2.10.0, 2.10.0+cu128", "0.25.0, 0.25.0+cpu", None, r"no CPU build of torch 2\.6 or later"),
+        ("2.5.1+cpu", "0.20.1+cpu", None, r"no CPU build of torch 2\.6 or later"),
+        ("", "", None, r"no CPU build of torch 2\.6 or later"),
     ],
-    ids=["nearest and newer", "only pairs", "none", "too old", "no index"],
+    ids=["nearest and newer", "only pairs", "no torchvision", "another torchvision", "no torch", "too old", "no index"],
 )
 def test_cpu_builds_are_the_nearest_pair_that_any_index_has(
     torch: str,
     torchvision: str,
     wanted: tuple[str, str] | None,
+    said: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """Everything else stays as it is pinned."""
+    """Everything else stays as it is pinned; what is missing is named."""
     versions = {"torch": torch, "torchvision": torchvision}
     pins = tmp_path / "constraints.txt"
     pins.write_text("open-clip-torch==3.3.0\ntorch==2.10.0\ntorchvision==0.25.0\nzipp==1\n")
     monkeypatch.setattr(cpu_build, "PINS", pins)
     monkeypatch.setattr(cpu_build, "listed", lambda name: f"{name} (1.0)\nAvailable versions: {versions[name]}\n")
     assert cpu_build.main() == (0 if wanted else 1)
-    printed = capsys.readouterr().out.splitlines()
+    out, error = capsys.readouterr()
+    assert re.search(said, error)
+    assert bool(error) != bool(wanted)
+    printed = out.splitlines()
     if wanted:
         names = [f"torch=={wanted[0]}", f"torchvision=={wanted[1]}"]
         assert printed == ["open-clip-torch==3.3.0", *names, "zipp==1"]

@@ -2,9 +2,7 @@
 
 import importlib.util
 import json
-from argparse import Namespace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from sortal.research.benchmark.outcomes import read_outcomes
 
 PATH = Path(__file__).parents[1] / "benchmarks/wild.py"
 EACH = 24  # images of each of six classes
+NETWORK = ("--backbone=convnet", "--weights=random", "--epochs=0", "--device=cpu")
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +42,8 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [root / "trees", root / "others"]
 
 
-def collected(wild: Any, sets: list[Path], condition: str, place: Path, split: str = "first") -> Any:
-    return wild.collection(sets[0], sets[1:], condition=condition, split=split, seed=0, place=place)
+def collected(wild: Any, sets: list[Path], condition: str, place: Path, split: str = "first", **subset: Any) -> Any:
+    return wild.collection(sets[0], sets[1:], condition=condition, split=split, seed=0, place=place, **subset)
 
 
 def labels_of(what: Any) -> dict[str, int]:
@@ -187,11 +186,82 @@ def test_small_collections_have_all_classes(wild: Any, sets: list[Path], tmp_pat
     assert np.bincount(images.truth).tolist() == [5] * 6
 
 
+@pytest.mark.parametrize(
+    ("condition", "subset", "labels", "images"),
+    [
+        ("H", {"labelled": 3}, {"ash": 3, "beech": 3, "cedar": 3}, 6 * EACH),
+        ("O1", {"count": 48, "labelled": 3}, {"ash": 3, "beech": 3}, 48),
+        ("F", {"count": 24, "labelled": 3}, {"ash": 2, "beech": 2, "cedar": 2}, 24),  # no more than half
+        ("S3", {"count": 42}, {"ash": 3, "beech": 3, "cedar": 3}, 42),
+    ],
+)
+def test_a_subset_has_so_many_images_and_so_many_labels_a_class(
+    wild: Any, sets: list[Path], tmp_path: Path, condition: str, subset: Any, labels: Any, images: int
+) -> None:
+    what = collected(wild, sets, condition, tmp_path, **subset)
+    assert labels_of(what) == labels
+    assert np.bincount(what.images.truth).tolist() == [images / 6] * 6
+
+
+def test_a_subset_is_half_labelled_too(wild: Any, sets: list[Path], tmp_path: Path) -> None:
+    what = collected(wild, sets, "H", tmp_path, count=60)
+    assert np.bincount(what.images.truth).tolist() == [10] * 6
+    assert sum(labels_of(what).values()) == 3 * 10 / 2
+
+
+# Options
+
+
+def test_options_become_settings_and_bounds_take_none_of_learning(wild: Any, sets: list[Path], tmp_path: Path) -> None:
+    images = collected(wild, sets, "H", tmp_path).images
+    words = "--views=3 --lr=0.5 --image-size=64 --epochs=7 --set training.patches=0.5 losses.hidden=512 --as-cpu"
+    asked = wild.parser().parse_args(["trees", "--device=cpu", *words.split()])
+    job, bound = (wild.job_of(images, asked, method, 0, tmp_path, tmp_path) for method in ("sortal", "floor"))
+    training = job.recipe.training
+    assert (training.views, training.lr, training.epochs, training.patches) == (3, 0.5, 7, 0.5)
+    assert job.recipe.losses.hidden == 512
+    assert (job.image_size, bound.image_size) == (64, 64)
+    assert (bound.settings.method, bound.settings.set, bound.recipe.learns) == ("kmeans", (), False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("auto", {"sortal": "auto", "gcd": 6, "cms": 6, "floor": 6}),
+        ("true", {"sortal": 6, "gcd": 6, "cms": 6, "floor": 6}),
+        ("own", {"cms": "own", "selex": "own", "floor": 6}),
+        ("9", {"sortal": 9, "gcd": 9, "cms": 9, "floor": 6}),
+    ],
+)
+def test_methods_get_the_k_that_is_asked_for(
+    wild: Any, sets: list[Path], tmp_path: Path, asked: str, given: dict[str, str | int]
+) -> None:
+    images = collected(wild, sets, "H", tmp_path).images
+    arguments = wild.parser().parse_args(["trees", "--device=cpu", f"--k={asked}"])
+    jobs = {method: wild.job_of(images, arguments, method, 0, tmp_path, tmp_path) for method in given}
+    assert {method: job.settings.k for method, job in jobs.items()} == given
+
+
+def test_a_command_of_its_own_has_the_same_options(wild: Any) -> None:
+    """Set each option to something else than its default, so that one that is not handed on is missed."""
+    each = [
+        *("one", "two", "--weights=w", "--backbone=b", "--k=own", "--device=cpu", "--version=v", "--out=o", "--runs=r"),
+        *("--images=8", "--labels=2", "--epochs=3", "--lr=0.5", "--views=live", "--image-size=64", "--as-cpu"),
+        *("--set", "training.patches=0.5", "training.windows=true", "--methods", "gcd", "uno", "--others", "x", "y"),
+    ]
+    asked = wild.parser().parse_args(each)
+    usual = vars(wild.parser().parse_args(["other"]))
+    own = ("conditions", "splits", "seeds", "jobs")  # of a command that has several
+    assert {name for name, value in vars(asked).items() if value == usual[name]} == {*own}
+    again = wild.parser().parse_args(["one", *wild.repeated(asked)])
+    assert vars(again) == {**vars(asked), "folders": [Path("one")]}
+
+
 # Records and tables
 
 
 def test_a_record_tells_what_became_of_junk_and_of_real_images(wild: Any, sets: list[Path], tmp_path: Path) -> None:
-    options = Namespace(k="auto", backbone="convnet", weights="random", epochs=0, device="cpu", as_cpu=False)
+    options = wild.parser().parse_args(["trees", *NETWORK])
     what = collected(wild, sets, "J", tmp_path)
     run = wild.sort(what.images, options, "kmeans", 0, tmp_path / "cache")
     found = wild.record(run, what)
@@ -244,12 +314,12 @@ def test_a_run_that_fails_is_a_result(
         raise ValueError("no room")
 
     monkeypatch.setattr(wild, "sort", fail)
-    network = {"backbone": "convnet", "weights": "random", "epochs": 0, "device": "cpu", "as_cpu": False}
-    out, others = tmp_path / "out.jsonl", {"others": None, "images": sets, "runs": None}
-    asked = SimpleNamespace(**network, **others, out=out, methods=["sortal"], k="auto", version="before")
-    wild.run_set(asked, sets[0], "H", "first", 0)
+    out = tmp_path / "out.jsonl"
+    words = [*NETWORK, f"--out={out}", "--methods=sortal", "--version=before", "--images=60", "--labels=4"]
+    wild.run_set(wild.parser().parse_args([*map(str, sets), *words]), sets[0], "H", "first", 0)
     found, *bounds = map(json.loads, out.read_text().splitlines())
-    assert (found["error"], found["version"], found["images"]) == ("ValueError: no room", "before", 6 * EACH)
+    assert (found["error"], found["version"], found["images"]) == ("ValueError: no room", "before", 60)
+    assert found["settings"] == {"epochs": 0, "images": 60, "labels": 4}
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [found, *bounds]
     assert [(each["method"], each["k"], each["true"]) for each in bounds] == [("floor", 6, 6), ("ceiling", 6, 6)]
     assert all(0 < each["mean"] <= 1 for each in bounds)

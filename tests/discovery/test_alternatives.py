@@ -89,7 +89,7 @@ def test_a_smaller_network_is_named_where_its_weights_can_be_had(tmp_path: Path)
 @pytest.mark.parametrize(
     ("settings", "measured"),
     [
-        ({"backbone": VIT}, ["learn_on", "method"]),
+        ({"backbone": VIT}, ["learn_on", "image_size", "method"]),
         ({"backbone": VIT, "method": "gcd"}, []),
         ({"backbone": "vit_base_patch14_dinov2"}, []),
         ({"backbone": "convnet", "epochs": 8}, []),

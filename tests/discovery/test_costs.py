@@ -10,9 +10,13 @@ from sortal.discovery import defaults
 from sortal.discovery.costs import (
     CHECK_SECONDS,
     CLUSTER_SECONDS,
+    CLUSTER_SECONDS_ON_CPU,
+    EPOCH_SECONDS,
     K_SECONDS,
+    K_SECONDS_ON_CPU,
     RECORD_BYTES,
     REPORT_SECONDS,
+    SAVE_SECONDS,
     disk,
     memory,
     model_bytes,
@@ -67,9 +71,9 @@ def test_memory_is_that_of_the_largest_stage() -> None:
 
 def test_times_are_counts_multiplied_by_rates() -> None:
     def times(order: tuple[str, ...] = ORDER, **changes: Any) -> dict[str, float]:
-        return seconds(order, work(**changes), measurements(crop=0.125))
+        return seconds(order, work(**changes), measurements(crop=0.125), 10**9)
 
-    k, clusters = (100_000 * 2 * 3 * each[0] for each in (K_SECONDS, CLUSTER_SECONDS))
+    k, clusters = (fixed + 100_000 * 2 * 3 * each for fixed, each in (K_SECONDS, CLUSTER_SECONDS))
     usual = times(learned=100_000, through_trunk=80, steps=20.5)
     assert usual == {
         "pixels": 2000.0,
@@ -91,3 +95,29 @@ def test_times_are_counts_multiplied_by_rates() -> None:
     assert first["k"] == round(k + 25_000, 3), "k is estimated on features of its own"
     neither = times(learned=100_000, estimates_k=False, clusters=False)
     assert (neither["k"], neither["clusters"]) == (0, 0)
+
+
+def test_training_ends_epochs_and_saves_its_rounds() -> None:
+    """Ends of epochs are counted on a GPU alone; elsewhere their health is a share of a step."""
+
+    def learned(**changes: Any) -> float:
+        return seconds(ORDER, work(**changes), measurements(), 10**9)["learn"]
+
+    saved = SAVE_SECONDS * 10**9
+    assert learned(epochs=50) == round(50 * EPOCH_SECONDS + saved, 3)
+    assert learned(epochs=50, on_gpu=False) == round(saved, 3)
+    assert learned() == 0, "nothing is saved where nothing is trained"
+    counted = {"counts": 4, "pilot": True, "kept": True}
+    assert round(learned(epochs=50, **counted) - learned(**counted), 3) == round(50 * EPOCH_SECONDS + 6 * saved, 3)
+
+
+def test_a_cpu_clusters_in_proportion_and_a_gpu_takes_its_time_for_few_images() -> None:
+    def times(**changes: Any) -> tuple[float, float]:
+        found = seconds(ORDER, work(**changes), measurements(threads=1), 0)
+        return found["k"], found["clusters"]
+
+    product = 100_000 * 2 * 3
+    one_thread = (2 * product * K_SECONDS_ON_CPU, 2 * 2 * product * CLUSTER_SECONDS_ON_CPU)
+    assert times(learned=100_000, on_gpu=False) == tuple(round(each, 3) for each in one_thread)
+    assert times(learned=1, on_gpu=False) == (0, 0)
+    assert times(learned=1) == (round(K_SECONDS[0], 3), round(2 * CLUSTER_SECONDS[0], 3))

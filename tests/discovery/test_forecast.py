@@ -379,7 +379,8 @@ def test_the_work_of_training_follows_from_its_settings(tmp_path: Path, monkeypa
     made: list[Work] = []
     monkeypatch.setattr(forecasting, "measure", lambda *_, **__: measurements())
 
-    def seconds_of(_: object, planned: Work, __: object) -> dict[str, float]:
+    def seconds_of(_: object, planned: Work, __: object, model: int) -> dict[str, float]:
+        assert model > 0
         made.append(planned)
         return {}
 
@@ -388,7 +389,7 @@ def test_the_work_of_training_follows_from_its_settings(tmp_path: Path, monkeypa
         forecast(job_of(images, tmp_path / "run", settings))
     small, cached, live = made
     assert small.steps == pytest.approx(3 * (1 + 40 / 256 / 3))
-    assert (small.through_trunk, small.counts) == (0, 0)
+    assert (small.through_trunk, small.counts, small.epochs) == (0, 0, 3)
     assert cached.through_trunk == 40 * 4 + 40, "four views to learn from, and one to measure health on"
     assert live.through_trunk == 2 * 256 + 40, "new views in every step"
     own = replace(TRANSFORMER, method="sortal", epochs=50)
@@ -401,4 +402,5 @@ def test_the_work_of_training_follows_from_its_settings(tmp_path: Path, monkeypa
     planned = forecast(job_of(images, tmp_path / "run", own))
     assert (planned.epochs, planned.counting_epochs) == (50, 20)
     assert made[-1].pilot
+    assert made[-1].epochs == 70
     assert made[-1].steps == pytest.approx(70 * (1 + 40 / 256 / 3)), "a class can be hidden, to learn to count"

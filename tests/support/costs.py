@@ -13,6 +13,6 @@ def measurements(**changes: Any) -> Measurements:
 
 
 def work(**changes: Any) -> Work:
-    usual = {"learned": 100, "rest": 0, "k": 2, "width": 3, "steps": 0.0, "through_trunk": 0, "counts": 0}
+    usual = {"learned": 100, "rest": 0, "k": 2, "width": 3, "epochs": 0, "steps": 0.0, "through_trunk": 0, "counts": 0}
     flags = {"estimates_k": True, "clusters": True, "kept": False, "pilot": False, "on_gpu": True}
     return Work(**{**usual, **flags, **changes})

@@ -87,6 +87,45 @@ def test_cores_are_those_of_the_affinity_and_the_share_of_a_container(
     assert resources.cores() == 1
 
 
+NESTED = "4:memory:/other\n1:cpu,cpuacct:/user/job\n0::/user.slice/run.scope\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "most", "free"),
+    [
+        (NESTED, {"user.slice/run.scope/cpu.max": "200000 100000"}, 2, None),
+        (NESTED, {"user.slice/cpu.max": "300000 100000", "user.slice/run.scope/cpu.max": "max 100000"}, 3, None),
+        (NESTED, {"user.slice/cpu.max": "100000 100000", "user.slice/run.scope/cpu.max": "300000 100000"}, 1, None),
+        (NESTED, {"cpu/user/job/cpu.cfs_quota_us": "200000", "cpu/user/job/cpu.cfs_period_us": "100000"}, 2, None),
+        (NESTED, {"other/cpu.max": "100000 100000"}, 4, None),
+        ("0::/../../elsewhere\n", {"cpu.max": "200000 100000", "../elsewhere/cpu.max": "100000 100000"}, 2, None),
+        ("no groups", {"cpu.max": "200000 100000"}, 2, None),
+        (None, {"cpu.max": "200000 100000"}, 2, None),
+        (NESTED, {"user.slice/memory.max": "1000", "user.slice/run.scope/memory.max": "max"}, 4, 500),
+        (NESTED, {"user.slice/memory.max": "max", "user.slice/run.scope/memory.max": "700"}, 4, 200),
+    ],
+)
+def test_limits_of_all_groups_around_a_process_hold(
+    own: str | None, files: dict[str, str], most: int, free: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of memory, each group uses 500 bytes."""
+    groups = tmp_path / "groups"
+    for name, text in files.items():
+        (groups / name).parent.mkdir(parents=True, exist_ok=True)
+        (groups / name).write_text(f"{text}\n")
+    for limit in groups.rglob("memory.max"):
+        (limit.parent / "memory.current").write_text("500\n")
+        (limit.parent / "memory.stat").write_text("active_file 0\ninactive_file 0\n")
+    if own is not None:
+        (tmp_path / "cgroup").write_text(own)
+    monkeypatch.setattr(resources, "CGROUPS", groups)
+    monkeypatch.setattr(resources, "OWN_CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(resources, "_free_in_machine", lambda: 10**6)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 3, 5}, raising=False)
+    assert resources.cores() == most
+    assert resources.free_memory() == (10**6 if free is None else free)
+
+
 def test_the_load_is_what_others_used_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """All cores were busy for 3 s of 2, of which this process took 1."""
     times = iter(

@@ -1,6 +1,6 @@
 """What a run costs: time, memory and disk space, from how much it has to compute and from measured rates.
 
-Whatever is not measured takes little time, which is proportional to the work by constants from `benchmarks/RESULTS.md`.
+Whatever is not measured takes little time, which follows from the work by constants from `benchmarks/archive/runs.md`.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,13 @@ from sortal.system.mapped_arrays import LARGE_ARRAY
 from sortal.web.report import report
 
 CHECK_SECONDS = 5e-5  # to check an image
-# To estimate k, and to cluster, by rows · clusters · features: on a GPU, and on two cores.
-K_SECONDS, CLUSTER_SECONDS = (3e-9, 2e-7), (1.3e-9, 3e-8)
+# To estimate k, and to cluster: in any case, and by rows · clusters · features. On a GPU, few images take nearly as
+# long as many, as each of thousands of kernels takes microseconds. Two of each make a count of categories, and four
+# counts took 8.0 s where training took 1.3 times as long as alone. Many take what 100,000 rows of 1,000 classes did.
+K_SECONDS, CLUSTER_SECONDS = (0.6, 3e-10), (0.2, 1.8e-10)
+K_SECONDS_ON_CPU, CLUSTER_SECONDS_ON_CPU = 2e-7, 3e-8  # by the same product, with two threads
+EPOCH_SECONDS = 0.012  # of the end of an epoch on a GPU, nearly all of it to measure health: 240 of them took 2.9 s
+SAVE_SECONDS = 3.3e-9  # to save and hash a byte of a round's model and checkpoints: 1.2 GB of six rounds took 4.0 s
 REPORT_SECONDS = 1.0, 4e-4  # for a report, and for each of its images
 FEATURE_BYTES = 4  # of each feature
 RECORD_BYTES = 3000  # of memory for each image: names, digests, places, and the thumbnail to find near-duplicates by
@@ -35,12 +40,18 @@ class Work:
     estimates_k: bool
     clusters: bool  # by k-means; otherwise a classifier tells the categories
     width: int  # of features
-    steps: float  # of training
+    epochs: int  # of training
+    steps: float
     through_trunk: int  # views, while training
     counts: int  # times that categories are counted between rounds of training
     pilot: bool  # whether there is a round of training to count on
     kept: bool  # whether the trunk's tokens are kept between rounds, so that features are nearly free
     on_gpu: bool
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of training, each of which leaves a model; one model without any."""
+        return 1 + self.counts + self.pilot
 
 
 def model_bytes(backbone: Backbone, method: Method | None) -> int:
@@ -61,7 +72,7 @@ def memory(work: Work, measured: Measurements, tokens: TokenPlan | None) -> int:
 
 def disk(work: Work, measured: Measurements, model: int, tokens: TokenPlan | None) -> int:
     """Return the peak size of the run's folder, while it holds cached tokens; `model` are the bytes of each round."""
-    rounds, row = 1 + work.counts + work.pilot, FEATURE_BYTES * work.width
+    rounds, row = work.rounds, FEATURE_BYTES * work.width
     pixels = round(work.learned * measured.stored)
     features = (rounds + 1) * work.learned * row + 2 * work.rest * row  # in the cache and in the run
     page = min(pixels, report.LARGEST_REPORT)  # its thumbnails are smaller than the pixels
@@ -69,8 +80,8 @@ def disk(work: Work, measured: Measurements, model: int, tokens: TokenPlan | Non
     return pixels + features + rounds * model + page + (work.learned + work.rest) * TABLE_BYTES + cached
 
 
-def seconds(order: Sequence[str], work: Work, measured: Measurements) -> dict[str, float]:
-    """Return the time of each stage, in this order.
+def seconds(order: Sequence[str], work: Work, measured: Measurements, model: int) -> dict[str, float]:
+    """Return the time of each stage, in this order; `model` are the bytes that each round of training saves.
 
     Clusters are found twice, the second time to see how stable they are, and on the features of all rounds of training.
     Between rounds, categories are counted: each time on new features, with two estimates of k, and with clusters for
@@ -78,13 +89,19 @@ def seconds(order: Sequence[str], work: Work, measured: Measurements) -> dict[st
     """
     n, raw = work.learned, work.learned * measured.view
     again = 0.0 if work.kept else raw  # other features of the same images
-    size = n * work.k * work.width * (1.0 if work.on_gpu else 2 / measured.threads)
-    k, clusters = (size * rate[0 if work.on_gpu else 1] for rate in (K_SECONDS, CLUSTER_SECONDS))
+    size = n * work.k * work.width
+    if work.on_gpu:
+        k, clusters = (fixed + size * rate for fixed, rate in (K_SECONDS, CLUSTER_SECONDS))
+    else:
+        k, clusters = (size * rate * 2 / measured.threads for rate in (K_SECONDS_ON_CPU, CLUSTER_SECONDS_ON_CPU))
+    saved = work.rounds * model * SAVE_SECONDS if work.epochs else 0.0
     each = {
         "pixels": n * measured.decode,
         "check": n * CHECK_SECONDS,
         "learn": work.through_trunk * measured.crop
         + work.steps * measured.step
+        + work.on_gpu * work.epochs * EPOCH_SECONDS
+        + saved
         + (raw if work.counts else 0.0)
         + work.counts * (again + 2 * (k + clusters))
         + work.pilot * again,

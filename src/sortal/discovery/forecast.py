@@ -120,6 +120,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         patterns=windows_of(backbone, training) if method is not None else None,
         step=None if method is None else partial(measure_step, job, method.to(job.device)),
     )
+    model = model_bytes(backbone, method)
     found = RunForecast(
         images=len(whole.images),
         labelled=int(whole.images.labelled.sum()),
@@ -137,15 +138,15 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
         views=views,
         tokens=tokens,
         memory=memory(work, measured, tokens),
-        disk=disk(work, measured, model_bytes(backbone, method), tokens),
+        disk=disk(work, measured, model, tokens),
         free_disk=free_disk(job.cache),
-        seconds=started | seconds(stages_of(whole), work, measured),
+        seconds=started | seconds(stages_of(whole), work, measured, model),
         quicker="",
         notes=(),
         unreadable_sample=measured.unreadable,
     )
     advice = remedies(job, backbone, n) if found.disk > found.free_disk else ()
-    slow = _slow(whole, found, partial(_price, backbone=backbone, measured=measured), backbone, spell)
+    slow = _slow(whole, found, partial(_price, backbone=backbone, measured=measured, model=model), backbone, spell)
     return replace(found, quicker=slow, notes=(*notes, *_notes(job, found, measured, advice, spell)))
 
 
@@ -261,6 +262,7 @@ def _work(
         estimates_k=job.settings.k == AUTO,
         clusters=job.recipe.clustering != "head",
         width=backbone.spec.width,
+        epochs=epochs,
         steps=epochs * (steps + FORWARD * min(n, PROBED_IMAGES) / batch),  # health after each epoch
         through_trunk=through_trunk,
         counts=counts,
@@ -280,8 +282,11 @@ def _tokens_fit(job: Job, backbone: Backbone) -> bool:
 # Costs
 
 
-def _price(job: Job, backbone: Backbone, measured: Measurements) -> float:
-    """Return the seconds of a job with other settings than those that were measured, which it learns on a part of."""
+def _price(job: Job, backbone: Backbone, measured: Measurements, model: int) -> float:
+    """Return the seconds of a job with other settings than those that were measured, which it learns on a part of.
+
+    Its model is taken to have as many bytes.
+    """
     whole, (job, _) = job, learned_part(job)
     if job.settings.backbone == FASTER != backbone.spec.name:
         backbone = _load_backbone(job, [])
@@ -299,7 +304,7 @@ def _price(job: Job, backbone: Backbone, measured: Measurements) -> float:
         _expected_k(job),
         rest=len(whole.images) - len(job.images),
     )
-    return sum(seconds(stages_of(whole), work, replace(measured, **rates)).values())
+    return sum(seconds(stages_of(whole), work, replace(measured, **rates), model).values())
 
 
 # Notes

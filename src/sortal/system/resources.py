@@ -3,13 +3,14 @@
 import os
 import shutil
 import sys
+from contextlib import suppress
 from math import ceil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from time import perf_counter
 
-CGROUPS = Path("/sys/fs/cgroup")
-CGROUP = ("memory.max", "memory.current", "memory.stat")  # of the container, in bytes
-
+CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+CGROUP = ("memory.max", "memory.current", "memory.stat")  # of a control group, in bytes
+QUOTAS = {"": ("cpu.max",), "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us")}  # by controller of versions 2 and 1
 SHORTEST_LOAD = 0.5  # seconds over which a load means something
 
 
@@ -26,14 +27,29 @@ def free_memory() -> int:
 
 def cores() -> int:
     """Return how many cores this process may use: those of its affinity, or less where its container has a share."""
-    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):  # of versions 2 and 1
-        try:
-            quota, period = " ".join((CGROUPS / name).read_text(encoding="ascii") for name in names).split()
-            return max(min(mine, ceil(int(quota) / int(period))), 1) if int(quota) > 0 else mine
-        except (OSError, ValueError, ZeroDivisionError):  # no such version, or no limit
-            continue
-    return mine
+    fewest = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for controller, names in QUOTAS.items():
+        for group in _groups(controller):
+            with suppress(OSError, ValueError, ZeroDivisionError):  # no such version, or no limit
+                quota, period = " ".join((group / name).read_text(encoding="ascii") for name in names).split()
+                if int(quota) > 0:
+                    fewest = min(fewest, ceil(int(quota) / int(period)))
+    return max(fewest, 1)
+
+
+def _groups(controller: str) -> list[Path]:
+    """Return the folders of this process's control group and of those around it, as the limits of all of them hold.
+
+    The controller is one of version 1, or "" for version 2. A container may show its own group as the outermost one.
+    """
+    path, outermost = PurePosixPath("/"), CGROUPS / controller
+    with suppress(OSError, ValueError):  # where there are no control groups
+        for line in OWN_CGROUPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            _, controllers, named = line.split(":", 2)
+            if controller in controllers.split(","):
+                path = PurePosixPath(named)
+    within = () if ".." in path.parts else path.parts[1:]  # ".." is outside of what the container sees
+    return [outermost.joinpath(*within[:depth]) for depth in range(len(within), -1, -1)]
 
 
 class Load:
@@ -69,8 +85,12 @@ class Load:
 
 
 def _free_in_container() -> int:
+    return min(map(_free_in_group, _groups("")))
+
+
+def _free_in_group(group: Path) -> int:
     try:
-        limit, used, kinds = (Path(CGROUPS, name).read_text(encoding="ascii") for name in CGROUP)
+        limit, used, kinds = (Path(group, name).read_text(encoding="ascii") for name in CGROUP)
         of_kind = dict(line.split() for line in kinds.splitlines())
         cached = int(of_kind["active_file"]) + int(of_kind["inactive_file"])  # reclaimable
         return max(int(limit) - int(used) + cached, 0)

@@ -47,6 +47,15 @@ def test_a_json_line_is_an_outcome(tmp_path: Path) -> None:
     assert str(found[0].task) == "trees, H, first, seed 0"
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [("auto", "true k"), ("true", "true k"), ("own", "the method's own k"), ("9", "k = 9")],
+)
+def test_a_line_says_which_k_a_method_was_given(tmp_path: Path, asked: str, words: str) -> None:
+    found, _ = read_outcomes([written(tmp_path / "a.jsonl", given(asked=asked))])
+    assert [each.k_words for each in found] == [words]
+
+
 def test_a_record_is_an_outcome_whose_condition_is_the_network(tmp_path: Path) -> None:
     record = example(
         "table3/cub/gcd",

@@ -115,12 +115,17 @@ def _from_lines(path: Path) -> list[MethodOutcome]:
     return [
         MethodOutcome(
             task=SharedTask(each.set, each.condition, each.split, each.seed),
-            k_words=ESTIMATED if (each.method, each.asked, each.version) in estimating else K_WORDS["true"],
+            k_words=ESTIMATED if (each.method, each.asked, each.version) in estimating else _given(each.asked),
             k_error=None if each.k is None or not each.true else abs(each.k - each.true) / each.true,
             **{field.name: getattr(each, field.name) for field in fields(_MethodFigures)},
         )
         for each in read
     ]
+
+
+def _given(asked: str) -> str:
+    """Return the words for how k was given; methods that need it got the true one where others estimated it."""
+    return K_WORDS["true"] if asked in ("", "auto") else K_WORDS.get(asked, f"k = {asked}")
 
 
 def _checked(line: _Line) -> _Line:
