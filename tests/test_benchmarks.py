@@ -13,6 +13,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,19 @@ def run_sortal_here(words: Sequence[str], run: Any = subprocess.run, **options: 
     return subprocess.CompletedProcess(words, 0, said.getvalue())
 
 
+def start_sortal_here(words: Sequence[str], start: Any = subprocess.Popen, **options: Any) -> Any:
+    """Replace subprocess.Popen: carry out commands of sortal in this process, alone where torchrun would start two.
+
+    tests/discovery/test_processes.py starts it.
+    """
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "sortal"]
+    if [*words[: len(torchrun)]] == torchrun:
+        words = [*torchrun[:2], *words[len(torchrun) - 1 :]]
+    if [*words[:3]] != [sys.executable, "-m", "sortal"]:
+        return start(words, **options)
+    return SimpleNamespace(wait=lambda: run_sortal_here(words).returncode)
+
+
 def test_every_script_has_a_case() -> None:
     assert {case.script for case in CASES} == {*FILES} - {*MODULES}
     for name in FILES:
@@ -229,6 +243,7 @@ def test_a_script_runs(
             assert done.returncode == 0, capfd.readouterr().err
         else:
             monkeypatch.setattr(subprocess, "run", run_sortal_here)
+            monkeypatch.setattr(subprocess, "Popen", start_sortal_here)
             monkeypatch.setattr("sortal.web.report.report.make_report", lambda *_, **__: tiny_folder.PAGE)
             run_here(case.script, words, monkeypatch)
     assert re.search(case.says, capfd.readouterr().out)

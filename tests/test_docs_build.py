@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from html import unescape
 from html.parser import HTMLParser
@@ -16,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+from support.fork_server import ForkServer
 
 import sortal
 
@@ -68,17 +67,26 @@ class Html(HTMLParser):
             self.paragraphs[-1] += data
 
 
-def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    options = ["--config-file", str(root / "mkdocs.yml"), "--site-dir", str(site)]
-    command = [sys.executable, "-m", "mkdocs", "build", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+def build_in_child(root: str, site: str) -> int:
+    """In a child, which has PyTorch loaded, for the reference of the API: build a site."""
+    from mkdocs.__main__ import cli
+
+    cli(["build", "--config-file", f"{root}/mkdocs.yml", "--site-dir", site], standalone_mode=False)
+    return 0
+
+
+def build(server: ForkServer, root: Path, site: Path) -> tuple[int, str]:
+    """Build a site; return the exit code and what was written to standard error."""
+    before = len(server.errors.read_text())
+    ended = server.run(build_in_child, str(root), str(site), codes=[0, 1])
+    return ended.code, server.errors.read_text()[before:]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "site"
-    done = build(ROOT, folder)
-    assert done.returncode == 0, done.stderr
+    code, said = build(fork_server, ROOT, folder)
+    assert code == 0, said
     return folder
 
 
@@ -197,7 +205,7 @@ def small(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_hook_follows_links_through_the_repository(small: Path) -> None:
+def test_the_hook_follows_links_through_the_repository(small: Path, fork_server: ForkServer) -> None:
     (small / "docs" / "deep" / "page.md").write_text(
         "# Deep\n\n[results](../../benchmarks/RESULTS.md#results), [readme](../../README.md), [home](../home.md), "
         "[speed.py](../../benchmarks/speed.py), [other](https://example.org/a.md)\n\n"
@@ -206,8 +214,8 @@ def test_the_hook_follows_links_through_the_repository(small: Path) -> None:
     (small / "benchmarks" / "RESULTS.md").write_text(
         "# Results\n\n[deep](../docs/deep/page.md), [log](../CHANGELOG.md)\n"
     )
-    done = build(small, small / "site")
-    assert done.returncode == 0, done.stderr
+    code, said = build(fork_server, small, small / "site")
+    assert code == 0, said
     deep, results = Html(small / "site" / "deep" / "page.html"), Html(small / "site" / "results.html")
     assert {"../results.html#results", "../index.html", "../home.html", "https://example.org/a.md"} <= set(deep.links)
     assert "results, readme, home, speed.py, other" in deep.paragraphs, "the program is named but not linked"
@@ -215,16 +223,16 @@ def test_the_hook_follows_links_through_the_repository(small: Path) -> None:
     assert {"deep/page.html", "changelog.html"} <= set(results.links)
 
 
-def test_any_warning_fails_the_build(small: Path) -> None:
+def test_any_warning_fails_the_build(small: Path, fork_server: ForkServer) -> None:
     (small / "docs" / "home.md").write_text(
         "# Home\n\n[gone](gone.md) [gone](deep/page.md#gone) [gone](../GONE.md) [gone][1] ![gone](gone.png) "
         "[not a file of the repository](results.md)\n\n[1]: ../GONE2.md\n"
     )
     (small / "README.md").write_text("# Read me\n\n[gone](changelog.md)\n")
     (small / "docs" / "more.md").write_text("# More\n")
-    done = build(small, small / "site")
-    assert done.returncode != 0
-    warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
+    code, said = build(fork_server, small, small / "site")
+    assert code != 0
+    warnings = [line for line in said.splitlines() if line.startswith("WARNING")]
     for gone in ("gone.md,", "../GONE.md,", "gone.png,", "results.md,"):
         assert any(f"docs/home.md links to {gone}" in line for line in warnings), gone
     for gone in ("README.md links to changelog.md,", "'../GONE2.md'", "'#gone'", 'not included in the "nav"'):

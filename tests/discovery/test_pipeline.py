@@ -40,8 +40,6 @@ from sortal.runs.storage import peek
 from sortal.system import device, workers
 from sortal.system.json_records import read_record
 
-CLASSIFYING = ("rankstats", "simgcd", "uno")
-
 N = 6 * EACH
 HELD = 3 * (LABELLED // 2)
 pytestmark = pytest.mark.usefixtures("quickly")
@@ -106,7 +104,7 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     assert (trained[-1][1].labels >= 0).sum() == 3 * LABELLED
 
 
-@pytest.mark.parametrize("method", ["gcd", *CLASSIFYING])
+@pytest.mark.parametrize("method", ["gcd", "uno"])
 def test_the_order_of_rows_does_not_matter(copied_run: SortedRun, tmp_path: Path, method: str) -> None:
     """But for rounding, which training amplifies, so it is in float64."""
     files, rows = [*copied_run.truth], []

@@ -267,9 +267,14 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Ends:
 def test_every_method_resumes_from_any_step_to_the_same_weights_and_buffers(
     tmp_path: Path, ends: Ends, name: str
 ) -> None:
-    """Interrupted after every step of two epochs, with the same method and with new ones in turn."""
+    """Interrupted after every step of two epochs, with the same method and with new ones in turn.
+
+    Three of the methods are: one without state, one with a queue, and one that computes something in every epoch. The
+    others are interrupted within an epoch, at its end, and after the first step of the next.
+    """
     method = of_kind(name)
-    for at in range(2, 2 * STEPS + 2):
+    every = name in ("gcd", "uno", "selex")
+    for at in range(2, 2 * STEPS + 2) if every else (3, STEPS, STEPS + 1, STEPS + 2):
         method = method if at % 2 else of_kind(name)
         interrupt(tmp_path, at, method)
         assert same(weights(method), weights(of_kind(name)))

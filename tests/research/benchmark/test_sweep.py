@@ -553,13 +553,19 @@ def test_images_may_be_rows_of_an_array_and_weights_a_file(tmp_path: Path) -> No
 # Several processes
 
 
-def test_two_processes_give_the_results_of_one(done: Done, tmp_path: Path) -> None:
-    """In the same order, although tasks that share their training go to one process; a failed run is named."""
+def test_two_processes_give_the_results_of_one(done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same order, although tasks that share their training go to one process; a failed run is named.
+
+    The processes import nothing from the current folder, which is that of a stranger.
+    """
+    hostile = hostile_folder.write(tmp_path / "hostile")
+    monkeypatch.chdir(hostile)
     (wrong,) = presets(done.root, "gcd", lr=1e30, epochs=1)
     rows = ("gcd", "plain")
     gcd, plain = (all_presets(done.root)[ROWS.index(row)] for row in rows)
     asked, reports = [gcd, replace(wrong, name="digits/wrong"), plain], Reports()
-    found = swept(asked, done.root, tmp_path, [SEED], processes=2, runtime=reports.runtime)
+    found = swept(asked, done.root, tmp_path / "out", [SEED], processes=2, runtime=reports.runtime)
+    assert hostile_folder.taken(hostile) == set()
     assert [figures(record) for record in found.records] == [figures(done.record(row)) for row in rows]
     assert [records.load(folder) for folder in found.folders] == [*found.records]
     assert found.failed == ((f"digits/wrong, k true, seed {SEED}", DIVERGED),)
@@ -619,16 +625,3 @@ def test_the_processes_of_a_sweep_end_together(fork_server: ForkServer, root: Pa
     assert errors.count("failed: its process died, perhaps out of memory; run again with fewer processes\n") == 1
     assert any(line.startswith("sortal: interrupted") for line in errors.splitlines())
     assert len([*tmp_path.glob(f"cache/digits/learn/*/{checkpoint.CHECKPOINT}")]) == 2, "saved at Ctrl-C"
-
-
-def sweep_in(folder: str, root: str, out: str) -> int:
-    """In a child, as a script that is elsewhere: carry out two runs at the same time in a folder of a stranger."""
-    os.chdir(folder)
-    options = "--method kmeans --backbone convnet --seeds 0,1 --processes 2 --device cpu --workers 1"
-    return app.main(["benchmark", "folder", "--root", root, "--out", out, *options.split()])
-
-
-def test_processes_import_nothing_from_the_current_folder(fork_server: ForkServer, root: Path, tmp_path: Path) -> None:
-    hostile = hostile_folder.write(tmp_path / "hostile")
-    ended = fork_server.run(sweep_in, str(hostile), str(root), str(tmp_path / "out"), codes=[0, 1])
-    assert (hostile_folder.taken(hostile), ended.code) == (set(), 0)
