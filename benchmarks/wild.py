@@ -248,12 +248,12 @@ def k_of(asked: Any, method: str, images: ImageSet) -> Any:
 def job_of(images: ImageSet, arguments: argparse.Namespace, method: str, seed: int, cache: Path, place: Path) -> "Job":
     """Return what `sortal discover` would do, with a cache that all runs on a set share; bounds learn nothing."""
     from sortal.config import Discovery
-    from sortal.discovery.defaults import recipe_for
+    from sortal.discovery.defaults import recipe_for, resolved
     from sortal.discovery.job import Job
     from sortal.system.distributed import alone
 
     given = ("image_size",) if method in BOUNDS else SETTINGS
-    settings = Discovery(
+    asked = Discovery(
         method="kmeans" if method in BOUNDS else method,
         k=k_of(arguments.k, method, images),
         backbone=arguments.backbone,
@@ -263,6 +263,7 @@ def job_of(images: ImageSet, arguments: argparse.Namespace, method: str, seed: i
     )
     processes = alone(arguments.device)
     on_gpu = processes.device.type == "cuda" and not arguments.as_cpu
+    settings = resolved(asked, on_gpu=on_gpu)
     return Job(
         images=images,
         settings=settings,

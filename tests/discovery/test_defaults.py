@@ -34,7 +34,7 @@ from sortal.config import (
     Swaps,
     registration_of,
 )
-from sortal.discovery.defaults import VECTOR_LOSSES, image_size, notes, recipe_for, resolved
+from sortal.discovery.defaults import VECTOR_LOSSES, notes, recipe_for, resolved
 
 CLASSIFYING = [name for name, of in BUILT_IN.items() if of.classifies]
 
@@ -42,7 +42,6 @@ PAPER = "Training for 200 epochs, as in the paper."
 SHORT = (
     "Without a GPU, training is short: {} epochs on 4 views of each image{}. 8 views may sort better, and take longer."
 )
-OF_168 = ", of 168 pixels"
 OTHERS = (
     f"The backbone is {SMALLER}; {LARGER} may sort better, and takes about four times as long, and {FASTER} takes a "
     "fraction of it, and may sort worse."
@@ -169,8 +168,11 @@ def test_derived_settings_suit_the_small_network_as_those_they_derive_from(monke
         ({"epochs": 0}, {"labelled": 0}, [BY_LOOKS]),
         ({}, {"tiny": True}, [TINY]),
         ({}, {"labelled": 0, "tiny": True, "on_gpu": False}, [SHORT.format(40, ""), TINY, BY_LOOKS]),
-        ({"method": "gcd", "backbone": SMALLER}, {"on_gpu": False}, [SHORT.format(40, OF_168), OTHERS]),
-        ({"backbone": SMALLER, "image_size": 112}, {"on_gpu": False}, [SHORT.format(40, ", of 112 pixels"), OTHERS]),
+        (
+            {"method": "gcd", "backbone": SMALLER, "image_size": 168},
+            {"on_gpu": False},
+            [SHORT.format(40, ", of 168 pixels"), OTHERS],
+        ),
         ({"backbone": CONVNET}, {"on_gpu": False, "tiny": True}, []),
         ({"backbone": CONVNET}, {"labelled": 0}, [BY_LOOKS]),
         ({"method": "kmeans"}, {"labelled": 0}, []),
@@ -192,13 +194,15 @@ def test_the_backbone_suits_the_machine() -> None:
     assert resolved(Discovery(backbone=CONVNET), on_gpu=False) == Discovery(backbone=CONVNET)
 
 
-def test_the_default_networks_see_smaller_images_without_a_gpu_if_they_are_trained() -> None:
-    small = Discovery(backbone=SMALLER)
-    assert [image_size(each, on_gpu=False) for each in (small, Discovery(backbone=LARGER))] == [168, 168]
-    assert image_size(small, on_gpu=True) is None
-    assert image_size(replace(small, image_size=224), on_gpu=False) == 224
-    for others in (replace(small, backbone=CONVNET), replace(small, backbone=FASTER), replace(small, method="kmeans")):
-        assert image_size(others, on_gpu=False) is None
+def test_the_default_networks_see_smaller_images_without_a_gpu() -> None:
+    def size(on_gpu: bool, **asked: Any) -> int | str:
+        return resolved(Discovery(**asked), on_gpu=on_gpu).image_size
+
+    for default in (AUTO, SMALLER, LARGER, "vit_small_patch14_dinov2"):
+        assert (size(False, backbone=default), size(True, backbone=default)) == (168, AUTO)
+        assert size(False, backbone=default, image_size=224) == 224
+    for other in (CONVNET, FASTER, BACKBONE):
+        assert size(False, backbone=other) == AUTO
 
 
 @pytest.mark.parametrize("method", ["gcd", "simgcd", "sortal", "debgcd", "legogcd"])

@@ -106,7 +106,7 @@ def discover(
     labels have changed.
 
     How long it takes, by images and machine (see --dry-run for yours):
-      600 photographs     8 min on two CPU cores (--epochs 20)
+      1,000 photographs   6 min on two CPU cores
       8,000 photographs   1 min on an H200 GPU
       1,800 tiny images   73 s on two CPU cores (--backbone convnet)
 

@@ -6,6 +6,7 @@ Nothing else in Sortal imports code that is not its own; what the files of a run
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -54,15 +55,10 @@ def method_source(reference: str) -> MethodSource | None:
     of = registration_of(reference)
     if of.is_own:
         return None
-    from importlib import metadata
-
-    for point in metadata.entry_points(group=GROUP):
-        if REFERENCES.get(point.name) == of.name and point.dist is not None:
-            code = f"{point.module}:{point.attr}"
-            return MethodSource(code=code, package=point.dist.name, version=point.dist.version)
     module, _, name = of.place.partition(":")
-    if (package := _package_with(module)) is not None:
-        return MethodSource(code=of.place, package=package, version=metadata.version(package))
+    with suppress(Exception):  # the metadata of any package may be damaged, which is no reason to lose a run
+        if (installed := _installed_source(of, module)) is not None:
+            return installed
     file = getattr(sys.modules.get(module), "__file__", None)
     in_package = file is None or "." in module
     return MethodSource(code=of.place if in_package else f"{os.path.abspath(file)}:{name}")
@@ -80,13 +76,13 @@ def not_loaded(method: str, source: MethodSource | None) -> InputError:
             Remedy("install that package if you trust it, then name the method", method=source.code),
         )
     if ":" in method or metadata.entry_points(group=GROUP, name=method):
-        return InputError(f"{which} is not loaded, {why}", Remedy("name it", method=method))
+        return InputError(f"{which} is not loaded, {why}", Remedy("name it if you trust it", method=method))
     if source is None:
         return InputError(
             f"{which} is not loaded, and the run does not say where its code is.",
             Remedy("install the package that has it, then name the code", method=...),
         )
-    return InputError(f"{which} is not loaded, {why}", Remedy("name it", method=source.code))
+    return InputError(f"{which} is not loaded, {why}", Remedy("name it if you trust it", method=source.code))
 
 
 def line_of_method(error: BaseException) -> str:
@@ -101,14 +97,18 @@ def line_of_method(error: BaseException) -> str:
     return where
 
 
-def _package_with(module: str) -> str | None:
-    """Return the installed package that has a module, if that is known."""
+def _installed_source(of: Registration, module: str) -> MethodSource | None:
+    """Say in which installed package the code of a method is, if that is known."""
     from importlib import metadata
 
-    try:
-        return next(iter(metadata.packages_distributions().get(module.partition(".")[0], ())), None)
-    except Exception:  # the metadata of any package may be damaged, which is no reason to lose a run
+    for point in metadata.entry_points(group=GROUP):
+        if REFERENCES.get(point.name) == of.name and point.dist is not None:
+            code = f"{point.module}:{point.attr}"
+            return MethodSource(code=code, package=point.dist.name, version=point.dist.version)
+    having = () if module in _LOADED else metadata.packages_distributions().get(module.partition(".")[0], ())
+    if (package := next(iter(having), None)) is None:
         return None
+    return MethodSource(code=of.place, package=package, version=metadata.version(package))
 
 
 def _is_installed(package: str) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from sortal.config import CONVNET, FASTER, SMALLER, VECTORS
-from sortal.discovery.defaults import recipe_for
+from sortal.config import AUTO, CONVNET, FASTER, SMALLER, VECTORS
+from sortal.discovery.defaults import architecture, recipe_for
 from sortal.discovery.job import Job
 from sortal.errors import InputError, Remedy
 from sortal.system.text import duration, plural
@@ -19,7 +19,7 @@ SMALL_SIZE = 112  # pixels, about: of smaller images, patches are too few
 # sorted 3.4 points worse than by full training, and with 224 pixels 2.4; with 168, 1.8.
 COSTS = {
     "learn_on": "about 5 points worse (measured with 1,000 of 3,000 images)",
-    "image_size": "about 1 point worse (measured with 1,000 images, within the noise)",
+    "image_size": "one or two points worse (measured with 1,000 images, within the noise)",
     "method": "40 to 57 points worse (measured with other weights)",
 }
 UNMEASURED = "worse, by how much was not measured"
@@ -33,6 +33,8 @@ def quicker(job: Job, took: float, small: int | None, price: Callable[[Job], flo
     ways = []
     for action, change in _ways(job, small):
         settings = replace(job.settings, **change)
+        if "backbone" in change:
+            settings = replace(settings, image_size=AUTO)  # that of one network is not that of another
         n = min(settings.learn_on or len(job.images), len(job.images))
         try:
             recipe = recipe_for(settings, n, on_gpu=job.on_gpu)
@@ -48,12 +50,8 @@ def quicker(job: Job, took: float, small: int | None, price: Callable[[Job], flo
 
 def _cost(job: Job, name: str) -> str:
     """Say how much worse a job sorts with another setting."""
-    same = job.settings.method == "sortal" and _architecture(job.settings.backbone) == _architecture(SMALLER)
+    same = job.settings.method == "sortal" and architecture(job.settings.backbone) == architecture(SMALLER)
     return COSTS.get(name, UNMEASURED) if same else UNMEASURED
-
-
-def _architecture(backbone: str) -> str:
-    return backbone.partition(".")[0]
 
 
 def _ways(job: Job, small: int | None) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sortal.config import LIVE, Discovery, Reading, as_texts, differences, not_loaded, registered
 from sortal.discovery.defaults import recipe_for
+from sortal.discovery.earlier import as_asked
 from sortal.errors import InputError, quoted
 from sortal.runs.facts import RunFacts
 from sortal.runs.storage import peek
@@ -33,7 +34,7 @@ def _of_run(path: Path) -> dict[str, Any]:
     if facts is None or (path.is_file() and path.name != "run.json"):
         raise InputError(f"A configuration must be the run.json of a run, or TOML, got {str(path)!r}.")
     training = facts.recipe.training
-    settings = asdict(facts.settings) | {
+    settings = asdict(as_asked(facts)) | {
         "epochs": training.epochs,
         "lr": training.lr,
         "views": LIVE if training.views is None else training.views,

@@ -28,13 +28,14 @@ from sortal.system.text import plural
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 # Without a GPU, views are few, and a step sees a quarter of their patches, which takes half of the time and sorts no
 # worse (benchmarks/RESULTS.md). With two views, which are learned by heart, 1,000 images are sorted 3 points worse than
-# with four. So are 3,000 half-labelled ones by 12 points with 20 epochs instead of 200.
+# with four (at 224 pixels).
 VIEWS_ON_CPU, PATCHES_ON_CPU = 4, 0.25
 EPOCHS_ON_CPU, STEPS_ON_CPU = (40, 80), 180_000  # the fewest and the most epochs, and images in all
 # Fewer than 1,000 images take more epochs, as their steps are few: no more of them in all than with 1,000.
 EPOCHS_OF_FEW, STEPS_OF_FEW = 150, 80_000  # the most epochs, and images in all
-# Smaller images take about half of the time that frozen layers need, and are sorted no worse (benchmarks/RESULTS.md).
-SIZE_ON_CPU = 168  # pixels, for the networks that are the default
+# Pixels that the default networks see without a GPU: they take about half of the time of 224 in frozen layers, and no
+# loss was measured (benchmarks/RESULTS.md).
+SIZE_ON_CPU = 168
 FEW_IMAGES = 2000  # below which methods take fewer epochs, and from which on Sortal's own is as good with fewer
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES = (config.TINY_CONTRAST, config.TINY_DISTILLATION, config.TINY_ROUNDS)  # of the small network
@@ -42,7 +43,7 @@ VECTOR_LOSSES = (config.VECTOR_CONTRAST, config.VECTOR_DISTILLATION, config.VECT
 
 
 def resolved(settings: Discovery, *, on_gpu: bool, features: bool = False) -> Discovery:
-    """Choose the backbone where it is "auto", and leave k to a method that finds it.
+    """Choose the backbone and the size of images where they are "auto", and leave k to a method that finds it.
 
     Weights that were given are for the paper's backbone. With `features`, there is no network.
     """
@@ -50,10 +51,21 @@ def resolved(settings: Discovery, *, on_gpu: bool, features: bool = False) -> Di
         settings = replace(settings, k=OWN_K)
     if features:
         return replace(settings, backbone=VECTORS)
-    if settings.backbone != AUTO:
-        return settings
-    given = settings.weights is not None
-    return replace(settings, backbone=BACKBONE if given else LARGER if on_gpu else SMALLER)
+    if settings.backbone == AUTO:
+        given = settings.weights is not None
+        settings = replace(settings, backbone=BACKBONE if given else LARGER if on_gpu else SMALLER)
+    small = not on_gpu and settings.image_size == AUTO and is_default_network(settings.backbone)
+    return replace(settings, image_size=SIZE_ON_CPU) if small else settings
+
+
+def is_default_network(backbone: str) -> bool:
+    """Tell whether a backbone has the architecture of a default one, whatever its weights."""
+    return architecture(backbone) in (architecture(SMALLER), architecture(LARGER))
+
+
+def architecture(backbone: str) -> str:
+    """Return the name of a backbone without that of its weights."""
+    return backbone.partition(".")[0]
 
 
 def trained_blocks(settings: Discovery) -> int | None:
@@ -62,14 +74,6 @@ def trained_blocks(settings: Discovery) -> int | None:
         return settings.trained
     usual = settings.backbone in (CONVNET, VECTORS)  # of which all is trained
     return None if usual else registration_of(settings.method).trained
-
-
-def image_size(settings: Discovery, *, on_gpu: bool) -> int | None:
-    """Return the height and width of the network's input; None for its own."""
-    if settings.image_size != AUTO:
-        return settings.image_size
-    learns = registration_of(settings.method).learner is not None
-    return SIZE_ON_CPU if learns and not on_gpu and settings.backbone in (SMALLER, LARGER) else None
 
 
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
@@ -145,8 +149,8 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
     chosen = trains and settings.epochs == AUTO and network
     if chosen and not on_gpu and settings.views == AUTO:
         if isinstance(training.views, int):
-            size, more = image_size(settings, on_gpu=on_gpu), f"{VIEWS} views may sort better, and take longer."
-            which = f"{training.views} views of each image{f', of {size} pixels' if size else ''}"
+            size, more = settings.image_size, f"{VIEWS} views may sort better, and take longer."
+            which = f"{training.views} views of each image{'' if size == AUTO else f', of {size} pixels'}"
         else:
             which, more = "new views in every epoch", "The backbone is trained as a whole, so no views can be cached."
         short = f"{plural(training.epochs, 'epoch')} on {which}"

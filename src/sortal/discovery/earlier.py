@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sortal.config import AUTO, Discovery, Reading, registration_of
+from sortal.discovery.defaults import is_default_network
 from sortal.images.columns import Columns
 from sortal.images.image_set import ImageSet
 from sortal.reviews.loading import load_run
@@ -36,7 +37,7 @@ class Wanted:
 
     def completed(self, earlier: RunFacts) -> tuple[Wanted, dict[str, Any]]:
         """Take settings that were not given from an earlier run; also return those that differ from the defaults."""
-        records = [(self.settings, _as_asked(earlier)), (self.reading, earlier.reading)]
+        records = [(self.settings, as_asked(earlier)), (self.reading, earlier.reading)]
         given = {*self.given}
         given |= {each.name for mine, _ in records for each in fields(mine) if getattr(mine, each.name) != each.default}
         if "backbone" in given and self.settings.backbone != earlier.settings.backbone:
@@ -59,10 +60,17 @@ class Wanted:
         return replace(self, settings=settings, reading=reading, labels=labels), taken
 
 
-def _as_asked(earlier: RunFacts) -> Discovery:
-    """Return the settings of a run; the default of k_max was a number before version 1.0."""
-    default = earlier.settings.k_max == OLD_K_MAX and earlier.versions.get("sortal", "").startswith(BEFORE_1_0)
-    return replace(earlier.settings, k_max=AUTO) if default else earlier.settings
+def as_asked(earlier: RunFacts) -> Discovery:
+    """Return the settings of a run; the default of k_max was a number before version 1.0.
+
+    A default network keeps the size of its images, which is another by default with a GPU than without.
+    """
+    settings = earlier.settings
+    if settings.k_max == OLD_K_MAX and earlier.versions.get("sortal", "").startswith(BEFORE_1_0):
+        settings = replace(settings, k_max=AUTO)
+    if settings.image_size == AUTO and is_default_network(settings.backbone):
+        settings = replace(settings, image_size=earlier.backbone.image_size)
+    return settings
 
 
 @dataclass(frozen=True, kw_only=True)

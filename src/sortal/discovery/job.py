@@ -27,7 +27,7 @@ from sortal.config import (
     registered,
     registration_of,
 )
-from sortal.discovery.defaults import image_size, recipe_for, resolved, trained_blocks
+from sortal.discovery.defaults import recipe_for, resolved, trained_blocks
 from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, folders_of, retraining, training_settings, with_added
 from sortal.discovery.given_features import FeatureFile, feature_file, with_added_features, without_network
 from sortal.discovery.run_places import check_free, check_output_folder, place_and_folders, run_of_files
@@ -122,7 +122,7 @@ class Job:
     @property
     def image_size(self) -> int | None:
         """The height and width of the network's input; None for its own."""
-        return image_size(self.settings, on_gpu=self.on_gpu)
+        return None if self.settings.image_size == AUTO else self.settings.image_size
 
     @property
     def on_gpu(self) -> bool:

@@ -118,7 +118,7 @@ def handed_over(run: Run) -> Run:
 
 
 def _shared(facts: RunFacts, features: str) -> RunFacts:
-    weights = facts.settings.weights
+    weights, source = facts.settings.weights, facts.method_source
     return replace(
         facts,
         images=tuple(replace(each, folder=None, paths={}) for each in facts.images),
@@ -137,6 +137,7 @@ def _shared(facts: RunFacts, features: str) -> RunFacts:
         weights=last_part(shared_text(facts.weights, facts, weights or "")),
         updates=tuple(replace(each, folder=last_part(each.folder), features=None) for each in facts.updates),
         notes=(),
+        method_source=source and replace(source, code=last_part(source.code)),
         hashes=replace(facts.hashes, features=features),
     )
 

@@ -78,7 +78,7 @@ SPECIAL_LOSSES: dict[tuple[str, str], Losses] = {  # on single data sets
     **{("cms", dataset): MeanShift(temperature=0.3) for dataset in GENERIC},
     **{("selex", dataset): SelfExpertise(smoothing=0.1) for dataset in GENERIC},
 }
-# From the script of its authors, which has none of the generic sets
+# From the script of its authors; it has none of the generic sets, for which SelEx's smoothing is taken
 HYPERBOLIC_LOSSES = {
     "cub": SelfExpertise(curvature=0.1),
     "stanford_cars": SelfExpertise(curvature=0.1, smoothing=0.5),

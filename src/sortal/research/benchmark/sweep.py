@@ -172,8 +172,8 @@ def _attempt(task: Task, data: Callable[[str], Data], processes: Processes, runt
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             return no_space(error, repr(error.filename or str(task.place)))
         logger.exception("%s failed", task.title)
-        text = str(error).partition("\n")[0].rstrip(".")
-        return SortalError(f"{type(error).__name__}: {text}{line_of_method(error)}")
+        what = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".: ")
+        return SortalError(f"{what}{line_of_method(error)}")
 
 
 def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> Iterator[TaskOutcome]:
