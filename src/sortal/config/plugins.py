@@ -64,8 +64,9 @@ def method_source(reference: str) -> MethodSource | None:
     if (package := _package_with(module)) is not None:
         return MethodSource(code=of.place, package=package, version=metadata.version(package))
     file = getattr(sys.modules.get(module), "__file__", None)
-    in_package = file is None or "." in module
-    return MethodSource(code=of.place if in_package else f"{os.path.abspath(file)}:{name}")
+    if file is None or "." in module:  # at a prompt, or in a package that is not installed
+        return MethodSource(code=of.place)
+    return MethodSource(code=f"{os.path.abspath(file)}:{name}")
 
 
 def not_loaded(method: str, source: MethodSource | None) -> InputError:
