@@ -60,8 +60,9 @@ def method_source(reference: str) -> MethodSource | None:
         if (installed := _installed_source(of, module)) is not None:
             return installed
     file = getattr(sys.modules.get(module), "__file__", None)
-    in_package = file is None or "." in module
-    return MethodSource(code=of.place if in_package else f"{os.path.abspath(file)}:{name}")
+    if file is None or "." in module:  # at a prompt, or in a package that is not installed
+        return MethodSource(code=of.place)
+    return MethodSource(code=f"{os.path.abspath(file)}:{name}")
 
 
 def not_loaded(method: str, source: MethodSource | None) -> InputError:
