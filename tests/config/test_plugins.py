@@ -111,7 +111,7 @@ def test_a_method_of_a_package_says_so_and_how_to_get_it_where_that_is_missing(t
     assert source == MethodSource(code="papers.mine:Mine", package="papers", version="1.0")
     there = not_loaded(name, source)
     assert "is not loaded" in str(there)
-    assert f"Name it (method={name!r})" in str(there), "it is still installed"
+    assert f"Name it if you trust it (method={name!r})" in str(there), "it is still installed"
     sys.path.remove(str(tmp_path))
     said = str(not_loaded(name, source))
     assert said.startswith(
@@ -126,8 +126,10 @@ def test_a_method_of_a_file_says_which_and_others_say_what_they_can(tmp_path: Pa
     source = method_source("mine")
     assert source == MethodSource(code=f"{path}:Mine"), "from anywhere"
     assert method_source("gcd") is None, "ours"
-    assert f"Name it (method={source.code!r})" in str(not_loaded("mine", source)), "not by its name, as benchmarks do"
-    assert "Name it (method='b.py:B')" in str(not_loaded("b.py:B", None))
+    assert f"Name it if you trust it (method={source.code!r})" in str(not_loaded("mine", source)), (
+        "not by its name, as benchmarks do"
+    )
+    assert "Name it if you trust it (method='b.py:B')" in str(not_loaded("b.py:B", None))
     assert "the run does not say where its code is. Install" in str(not_loaded("mine", None)), "as of earlier versions"
     nameless = MethodSource(code="a:B", package="")
     assert "which is not installed" in str(not_loaded("mine", nameless))

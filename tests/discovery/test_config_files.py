@@ -1,5 +1,7 @@
 """Settings from files: a run repeated by its run.json, and TOML."""
 
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,12 +10,14 @@ import numpy as np
 import pytest
 from support import tiny_folder as tiny
 from support.command_line import invoke, refused
+from support.sample_run import sample_run
 
-from sortal.config import BACKBONE, Discovery
+from sortal.config import BACKBONE, SMALLER, Discovery
 from sortal.discovery.config_files import _changes, settings_in
 from sortal.discovery.defaults import recipe_for
 from sortal.errors import InputError
 from sortal.reviews.loading import load_run
+from sortal.runs.storage import RUN_FORMAT
 
 
 def test_a_run_is_repeated_by_its_own_record(tmp_path: Path, quickly: None) -> None:
@@ -40,6 +44,15 @@ def test_what_a_machine_decides_is_repeated_on_the_other_kind() -> None:
     for on_gpu, patches in ((False, 0.25), (True, 0.5)):
         facts: Any = SimpleNamespace(settings=settings, recipe=recipe_for(settings, 600, on_gpu=on_gpu))
         assert _changes(facts) == (f"training.patches={patches}",)
+
+
+@pytest.mark.parametrize("size", [224, 168])
+def test_a_default_network_sees_images_of_the_same_size_again(size: int, tmp_path: Path) -> None:
+    usual, settings = sample_run().facts, Discovery(backbone=SMALLER)
+    recipe, spec = recipe_for(settings, 600, on_gpu=False), replace(usual.backbone, image_size=size)
+    facts = asdict(replace(usual, settings=settings, recipe=recipe, backbone=spec))
+    (tmp_path / "run.json").write_text(json.dumps({"format": RUN_FORMAT, **facts}))
+    assert settings_in(tmp_path)["image_size"] == size
 
 
 def test_toml_has_the_names_of_arguments_and_tables_of_other_settings(tmp_path: Path) -> None:

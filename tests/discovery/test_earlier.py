@@ -14,6 +14,7 @@ from support.runtimes import CPU
 from support.sample_run import sample_facts
 
 from sortal.config import REFERENCES, SMALLER, Discovery, Reading
+from sortal.discovery.defaults import resolved
 from sortal.discovery.earlier import Wanted, folders_of, retraining
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, discover
@@ -100,6 +101,19 @@ def test_only_changes_that_reach_the_network_mean_training_again(monkeypatch: py
     assert "method (gcd, now uno)" in str(retraining(named, replace(same, method="uno")))
 
 
+@pytest.mark.parametrize("size", [224, 168])
+def test_a_default_network_keeps_the_size_of_its_images_on_any_machine(size: int) -> None:
+    """A size that is not recorded was chosen with a GPU, or by the version before, so it may be another here."""
+    usual = facts(settings=Discovery(backbone=SMALLER))
+    before = replace(usual, backbone=replace(usual.backbone, image_size=size))
+    again = wanted().completed(before)[0].settings
+    assert resolved(again, on_gpu=False).image_size == resolved(again, on_gpu=True).image_size == size
+    assert retraining(before, again) is None
+    assert f"image_size ({size}, now 112)" in str(retraining(before, replace(again, image_size=112)))
+    other = replace(before, settings=Discovery(backbone="convnet"))
+    assert wanted().completed(other)[0].settings.image_size == "auto"
+
+
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -126,7 +140,7 @@ def test_another_k_keeps_the_settings_of_the_run_unless_forced(photos: Path) -> 
     assert job.settings == Discovery(backbone="convnet", seed=4, k=3)
     assert notes == ["As in the run in 'photos-run': backbone convnet, seed 4."]
     assert job.origin.command == "sortal discover photos --out photos-run --k 3 --backbone convnet --seed 4"
-    assert asked("photos", force=True, k=3).settings == Discovery(k=3, backbone=SMALLER)
+    assert asked("photos", force=True, k=3).settings == Discovery(k=3, backbone=SMALLER, image_size=168)
     assert asked("photos", given=("seed",)).settings.seed == 0
     assert (job.retraining, asked("photos", given=("seed",)).retraining is None) == (None, False)
 

@@ -13,12 +13,14 @@ from huggingface_hub import ModelCard
 from packaging.version import Version
 from support.sample_run import sample_run
 
+from sortal.config import MethodSource
 from sortal.discovery.exporting import export
 from sortal.errors import InputError
 from sortal.exchange.hub_folder import _cell, handed_over, preprocessing, timm_config
 from sortal.learning.backbones.registry import load_backbone
 from sortal.runs.facts import Spec
 from sortal.runs.run import MODEL
+from sortal.runs.storage import peek
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,14 @@ def test_no_file_names_an_image_or_a_place(hub: Path, sorted_run: SortedRun) -> 
     for path in hub.iterdir():
         found = path.read_bytes()
         assert not [name for name in names if name.encode() in found], path.name
+
+
+def test_the_place_of_a_methods_code_is_not_passed_on(copied_run: SortedRun, tmp_path: Path) -> None:
+    source = MethodSource(code="/home/ada/secret/lego.py:Lego")
+    export(replace(copied_run.run, facts=replace(copied_run.run.facts, method_source=source)), "hub", tmp_path / "hub")
+    exported = peek(tmp_path / "hub")
+    assert exported is not None
+    assert exported.method_source == MethodSource(code="lego.py:Lego")
 
 
 @pytest.mark.skipif(Version(timm.__version__) < Version("1.0.26"), reason="timm reads no such folder before")

@@ -149,7 +149,8 @@ def retraining(facts: RunFacts, settings: Discovery) -> str | None:
     if of.learner is None or settings.epochs == 0:
         return None
     names = [name for name in training_settings(settings) if name != "method" or of.name != facts.recipe.method]
-    pairs = ((name, getattr(facts.settings, name), getattr(settings, name)) for name in names)
+    before = as_asked(facts)
+    pairs = ((name, getattr(before, name), getattr(settings, name)) for name in names)
     changes = [f"{name} ({setting(old)}, now {setting(new)})" for name, old, new in pairs if old != new]
     if not changes:
         return None
