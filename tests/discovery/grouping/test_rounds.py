@@ -354,7 +354,7 @@ def test_smoothed_features_choose_among_the_likely_ks(tmp_path: Path) -> None:
     assert alone.interval[0] <= 3 < 6 <= alone.interval[1]
 
 
-@pytest.mark.parametrize(("old", "k"), [((), "auto"), (tiny.OLD[:1], "auto"), (tiny.CLASSES, 6)], ids=str)
+@pytest.mark.parametrize(("old", "k"), [((), "auto"), ((), 6), (tiny.OLD[:1], "auto"), (tiny.CLASSES, "auto")], ids=str)
 def test_no_one_and_all_classes_may_be_known(old: tuple[str, ...], k: int | str, tmp_path: Path) -> None:
     tiny.write(tmp_path / "images", tiny.planted(each=10, labelled=7, old=old))
     with tiny.quickly():
