@@ -160,7 +160,8 @@ def test_the_script_that_compares_methods(device: Accelerator, tmp_path: Path) -
     assert spec.loader is not None
     script: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    options = Namespace(k="auto", backbone="convnet", weights=None, epochs=1, device=accelerator.NAME, as_cpu=False)
+    chosen = {"epochs": 1, "k": "auto", "backbone": "convnet", "weights": None}
+    options = Namespace(**{**dict.fromkeys(script.SETTINGS), **chosen}, device=accelerator.NAME, as_cpu=False)
     images = tiny.as_array()
     run = script.sort(images, options, "gcd", 0, tmp_path)
     assert device.used

@@ -123,7 +123,7 @@ def test_it_sorts_resumes_predicts_and_loads_where_it_is_missing(here: Path, for
     assert "lego" not in METHODS
     said = refused("discover", str(here / "whole"), "--k", "7")
     assert f"The method of this run, '{own[1]}', is not loaded" in said
-    assert "Name it (--method" in said
+    assert "Name it if you trust it (--method" in said
     (here / "lego.py").unlink()
     assert "does not exist" in refused("discover", str(here / "whole"), *own)
     assert invoke("decisions", str(here / "whole")).code == 0

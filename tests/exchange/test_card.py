@@ -23,8 +23,8 @@ def test_a_card_has_the_facts_of_a_run() -> None:
     assert (found["images"], found["labelled images"]) == ("72", f"{labelled} of 72")
     assert found["labelled classes"] == "4, 4 each"
     assert found["known"].startswith("4: ")
-    assert found["how sure k is"] == run.k.basis != ""
-    assert "how sure k is" not in said(replace(run, k=replace(run.k, estimated=False)))
+    assert found["trust in k"] == run.k.basis != ""
+    assert "trust in k" not in said(replace(run, k=replace(run.k, estimated=False)))
     assert run.metrics is not None
     assert found["accuracy, all classes"] == f"{100 * (run.metrics.accuracy.all or 0):.1f}%"
     assert found["accuracy, known classes by name"] == "90.0%"

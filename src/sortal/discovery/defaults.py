@@ -33,8 +33,8 @@ VIEWS_ON_CPU, PATCHES_ON_CPU = 4, 0.25
 EPOCHS_ON_CPU, STEPS_ON_CPU = (40, 80), 180_000  # the fewest and the most epochs, and images in all
 # Fewer than 1,000 images take more epochs, as their steps are few: no more of them in all than with 1,000.
 EPOCHS_OF_FEW, STEPS_OF_FEW = 150, 80_000  # the most epochs, and images in all
-# Pixels that the default networks see without a GPU: they take about half of the time of 224 in frozen layers, and no
-# loss was measured (benchmarks/RESULTS.md).
+# Pixels that the default networks see without a GPU: they take about half of the time of 224 in frozen layers, and a
+# loss cannot be told from noise (benchmarks/archive/runs.md).
 SIZE_ON_CPU = 168
 FEW_IMAGES = 2000  # below which methods take fewer epochs, and from which on Sortal's own is as good with fewer
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with

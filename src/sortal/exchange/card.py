@@ -80,7 +80,7 @@ def _categories(run: Run) -> list[tuple[str, str]]:
     counts = run.counts()
     return [
         ("number", f"{len(run.categories):,}; k was {'estimated' if k.estimated else 'given'}: {k.k:,}{interval}"),
-        *([("how sure k is", k.basis)] if k.basis else []),
+        *([("trust in k", k.basis)] if k.basis else []),
         ("known", f"{len(known):,}{': ' if known else ''}{_listed(known)}"),
         ("new", f"{len(new):,}{': ' if new else ''}{_listed(new)}"),
         ("unsure", f"{plural(counts['unsure'], noun_of(run))}, and {counts['other']:,} fitting no category"),
