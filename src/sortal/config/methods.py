@@ -164,7 +164,7 @@ _LIKE_SIMGCD: dict[str, Any] = {**_HEAD, "training": Training(decay_biases=False
 _OWN: dict[str, Any] = {"clustering": "own", "finds_k": True}
 _STEP = Training(schedule="step", final_lr=0.1, weight_decay=1e-4)
 _WARM = Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4)
-_REPEATED = Training(epochs=100, patches=0.5, repeats=8.0)
+_REPEATED = Training(patches=0.5, repeats=8.0)
 register("kmeans", None, title="k-means")
 _register("rankstats", "rankstats:RankStats", "RankStats+", Ranks, training=_STEP, **_HEAD)
 _register("uno", "uno:Uno", "UNO+", Swaps, training=_WARM, **_HEAD)

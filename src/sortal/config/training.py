@@ -145,12 +145,13 @@ class Rounds(SettingsGroup):
     """Sortal's own method: contrastive learning, then classifiers whose categories and their sizes were counted.
 
     Trains with the losses of `Contrast` first, then with those of `Distillation`: a classifier for the number of
-    categories counted, and others for `ratio` times as many or fewer. The likeliest of them is trained further.
+    categories counted and, with a `ratio` above 1, others for so many times more or fewer. The likeliest of them is
+    trained further.
     """
 
     contrastive: float = option(0.4, above=0, most=0.9)  # fraction of training of contrast, at most 40 epochs
     refinement: float = option(0.62, above=0, most=0.9)  # fraction of the rest that the last round takes
-    ratio: float = option(1.2, least=1)  # between the numbers of categories tried; 1 tries only the one counted
+    ratio: float = option(1.0, least=1)  # between the numbers of categories tried; 1 tries only the one counted
     restart: bool = option(True)  # whether classifiers start from the pretrained weights again
     shrinkage: float = option(0.5, least=0, most=1)  # of the counted sizes towards equal ones, on a log scale
     prior_weight: float = option(1.0, least=0)  # of the divergence of the mean prediction from the counted shares
@@ -184,7 +185,7 @@ TINY_TRAINING = Training(**TINY_SETTINGS, **ROBUST)
 TINY_CONTRAST = Contrast(temperature=0.3, hidden=256)
 TINY_DISTILLATION = Distillation(temperature=0.3, hidden=256)
 # Trained from random weights, so starting again would forget them.
-TINY_ROUNDS = Rounds(refinement=0.5, ratio=1.0, restart=False, hidden=256)
+TINY_ROUNDS = Rounds(refinement=0.5, restart=False, hidden=256)
 # How the head on feature vectors is trained (benchmarks/vectors.py): on two cores, thousands of them take a minute.
 VECTOR_SETTINGS: dict[str, Any] = {"epochs": 60, "lr": 0.1, "precision": "float32", "patches": 1.0}
 VECTOR_CONTRAST = Contrast(temperature=0.3, hidden=256, bottleneck=128)

@@ -36,7 +36,7 @@ EPOCHS_OF_FEW, STEPS_OF_FEW = 150, 80_000  # the most epochs, and images in all
 # Pixels that the default networks see without a GPU: they take about half of the time of 224 in frozen layers, and a
 # loss cannot be told from noise (benchmarks/archive/runs.md).
 SIZE_ON_CPU = 168
-FEW_IMAGES = 2000  # below which methods take fewer epochs, and from which on Sortal's own is as good with fewer
+FEW_IMAGES = 2000  # below which the other methods take fewer epochs
 SMOOTHING_NEIGHBOURS = 8  # that Sortal's method averages features with
 TINY_LOSSES = (config.TINY_CONTRAST, config.TINY_DISTILLATION, config.TINY_ROUNDS)  # of the small network
 VECTOR_LOSSES = (config.VECTOR_CONTRAST, config.VECTOR_DISTILLATION, config.VECTOR_ROUNDS)  # of feature vectors
@@ -115,7 +115,7 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
         patches = PATCHES_ON_CPU if of.losses is Rounds else usual.patches
         usual = replace(usual, epochs=_epochs_on_cpu(n_images), views=VIEWS_ON_CPU, patches=patches)
     else:
-        fewer = (n_images >= FEW_IMAGES) == (of.losses is Rounds)
+        fewer = n_images < FEW_IMAGES and of.losses is not Rounds
         usual = replace(usual, epochs=FEWER_EPOCHS if fewer else EPOCHS)
     return replace(
         usual,

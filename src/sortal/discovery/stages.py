@@ -120,7 +120,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         if learned.summary:
             stages.note(learned.summary)
     with stages.stage("features", "Computing features") as runtime:
-        rows = rows_of(job, features(runtime))
+        rows = rows_of(job, features(runtime), learned.beside)
     if k is None and job.settings.k != OWN_K:
         with stages.stage("k", "Estimating the number of classes") as runtime:
             k = granular_k(job, rows, inputs.counted, runtime, stages.note, counted=learned.counted)

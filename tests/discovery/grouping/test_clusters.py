@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal.discovery.grouping import clusters
-from sortal.discovery.grouping.clusters import match_known, separations_of, smooth
+from sortal.discovery.grouping.clusters import Rows, joined, match_known, separations_of, smooth
 from sortal.images.image_set import image_set
 from sortal.system.distributed import alone
 
@@ -81,6 +81,29 @@ def test_smoothing_averages_with_the_nearest_neighbours(neighbours: int) -> None
             np.testing.assert_allclose(smooth(x, neighbours, alone("cpu")), slow, atol=1e-5)
     assert smooth(x, 0, alone("cpu")) is x
     assert smooth(x[:1], 8, alone("cpu")).shape == (1, 4)
+
+
+def unit(generator: np.random.Generator, *shape: int) -> NDArray[np.float32]:
+    x = generator.normal(size=shape).astype(np.float32)
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def test_cosines_of_joined_features_are_weighted_means() -> None:
+    """Features beside others weigh half as much. An entry has 12 products, each off by a few roundings of 2^−24."""
+    generator = np.random.default_rng(0)
+    x, beside = unit(generator, 9, 4), unit(generator, 9, 8)
+    both = joined(x, beside).astype(np.float64)
+    wanted = (2 * (x.astype(np.float64) @ x.T) + beside.astype(np.float64) @ beside.T) / 3
+    np.testing.assert_allclose(both @ both.T, wanted, rtol=0, atol=2**-20)
+
+
+def test_what_is_beside_features_is_averaged_with_them_and_part_of_their_key() -> None:
+    generator = np.random.default_rng(1)
+    x, beside, alone_ = unit(generator, 20, 4), unit(generator, 20, 3), alone("cpu")
+    rows, without = Rows(x, 2, alone_, beside=beside), Rows(x, 2, alone_)
+    np.testing.assert_array_equal(rows.smoothed, smooth(joined(x, beside), 2, alone_))
+    np.testing.assert_array_equal(without.smoothed, smooth(x, 2, alone_))
+    assert len({each.key for each in (rows, without, Rows(x, 2, alone_, beside=beside[::-1]))}) == 3
 
 
 @pytest.mark.parametrize("labelled", [False, True])

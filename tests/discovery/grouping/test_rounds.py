@@ -60,7 +60,11 @@ SETTINGS: dict[str, Any] = {**tiny.SETTINGS, "method": "sortal", "epochs": 4, "k
     ],
 )
 def test_rounds_share_the_epochs(epochs: int, rounds: tuple[int, int, int], tries: int) -> None:
-    assert epochs_of_rounds(Rounds(), epochs) == Epochs(*rounds, tries)
+    assert epochs_of_rounds(Rounds(ratio=1.2), epochs) == Epochs(*rounds, tries)
+
+
+def test_one_classifier_has_the_epochs_of_all() -> None:
+    assert epochs_of_rounds(Rounds(), 200) == Epochs(40, 61, 99, 1)
 
 
 @given(st.integers(0, 1000), st.floats(0.01, 0.9), st.floats(0.01, 0.9), st.floats(1, 2))
@@ -175,7 +179,8 @@ def test_categories_and_their_unlabelled_images_are_counted(labelled: int, tmp_p
     images = image_set(
         [f"{at}.png" for at in range(len(x))], pixels=np.zeros((len(x), 8, 8, 3), np.uint8), labels=names
     )
-    found = count(job_on(images, tmp_path, k="auto"), x, images, CPU)
+    job = job_on(images, tmp_path, k="auto")
+    found = count(job, rows_of(job, x), images, CPU)
     assert found.k == 5
     low, high = found.distribution.interval
     assert low <= 5 <= high
@@ -232,6 +237,7 @@ def test_the_best_of_several_classifiers_is_refined(
     """Each starts from the pretrained weights or, from scratch, from those of contrast with all labels."""
     starts, ends, ks, balanced, known = list[float](), list[float](), list[int](), list[bool](), list[int]()
     train, overlapped = Trainer.train, tiny.spy(monkeypatch, stages, "overlaps")
+    sorted_, counted = tiny.spy(monkeypatch, stages, "cluster"), tiny.spy(monkeypatch, rounds, "count")
 
     def noted(trainer: Trainer) -> Any:
         def weights() -> float:
@@ -249,7 +255,7 @@ def test_the_best_of_several_classifiers_is_refined(
     monkeypatch.setattr(Trainer, "train", noted)
     monkeypatch.setattr(rounds, "EPOCHS_PER_TRY", 1)
     chosen, following = tiny.spy(monkeypatch, rounds, "choose"), tiny.spy(monkeypatch, rounds, "next_k")
-    losses = Rounds(hidden=16, bottleneck=8, refinement=0.3, restart=restart)
+    losses = Rounds(hidden=16, bottleneck=8, refinement=0.3, ratio=1.2, restart=restart)
     monkeypatch.setattr(defaults, "TINY_LOSSES", (losses,))
     settings = {**SETTINGS, "epochs": 8, "k": "auto"}
     with tiny.quickly():
@@ -270,6 +276,11 @@ def test_the_best_of_several_classifiers_is_refined(
     assert starts[-1] == ends[2 + best]
     assert ks[-1] == attempts[best].counted.k
     assert balanced == [True] * (1 + len(ks)) + [False], "labelled images are favoured until the last round"
+    contrast = counted[0][1]
+    assert contrast.beside is None
+    assert all(rows.beside is contrast.x for _, rows, *_ in counted[1:]), "each classifier is judged beside contrast"
+    assert [rows.beside is contrast.x for _, rows, *_ in sorted_] == [True]
+    assert run.centres.shape[1] == contrast.x.shape[1], "new images are placed by the last features alone"
     clustered, others, k = overlapped[0]
     assert k == run.k.k
     assert [len(each) for each in others] == [len(clustered)] * (1 + len(attempts))
@@ -290,7 +301,7 @@ def test_epochs_of_classifiers_that_bounds_forbid_go_to_the_refinement(
     """With k_max as many as the known classes, only one classifier can be tried."""
     trained = tiny.spy(monkeypatch, Trainer, "train")
     monkeypatch.setattr(rounds, "EPOCHS_PER_TRY", 1)
-    monkeypatch.setattr(defaults, "TINY_LOSSES", (Rounds(hidden=16, bottleneck=8, refinement=0.3),))
+    monkeypatch.setattr(defaults, "TINY_LOSSES", (Rounds(hidden=16, bottleneck=8, refinement=0.3, ratio=1.2),))
     with tiny.quickly():
         settings = {**SETTINGS, "epochs": 8, "k": "auto", "k_max": len(tiny.OLD)}
         run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)

@@ -67,7 +67,7 @@ DIGESTS: dict[str, tuple[int, str]] = {
     "uno": (1, "e4735bd1dcb3"),
     "gcd": (1, "29afc8bdd840"),
     "simgcd": (2, "3bfc08a0bdb4"),
-    "sortal": (6, "f31d2a32093e"),
+    "sortal": (7, "1cac0e674cab"),
     "legogcd": (1, "af411688503d"),
     "rlcd": (1, "f9bdd9c5964b"),
     "debgcd": (1, "b5d20d93e354"),

@@ -36,25 +36,32 @@ from sortal.system.mapped_arrays import scratch
 from sortal.system.text import plural
 
 SMOOTHINGS = 2  # rounds of averaging with neighbours
+BESIDE = 0.5  # weight of features of contrast beside those of a classifier, whose weight is 1
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Features of images as they are, (n, d), and averaged with those of their neighbours when that is needed."""
+    """Features of images as they are, (n, d), and averaged with those of their neighbours when that is needed.
+
+    Averages are of features joined with those that are `beside` them, if any.
+    """
 
     x: Features
     neighbours: int
     processes: Processes
     folder: Path | None = None  # for large arrays
+    beside: Features | None = None  # (n, e), of unit length, as x
 
     @cached_property
     def smoothed(self) -> Features:
-        return smooth(self.x, self.neighbours, self.processes, self.folder)
+        x = self.x if self.beside is None else joined(self.x, self.beside, self.folder)
+        return smooth(x, self.neighbours, self.processes, self.folder)
 
     @cached_property
     def key(self) -> tuple[str, int]:
         """What both depend on, for the keys of caches; averages differ in their last digits between machines."""
-        return cache.hashed(self.x), self.neighbours
+        both = [self.x] if self.beside is None else [self.x, self.beside]
+        return cache.hashed(*both), self.neighbours
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,8 +72,8 @@ class Fit:
     centres: Features  # (k, d)
 
 
-def rows_of(job: Job, x: Features) -> Rows:
-    return Rows(x, job.recipe.neighbours, job.processes, job.cache)
+def rows_of(job: Job, x: Features, beside: Features | None = None) -> Rows:
+    return Rows(x, job.recipe.neighbours, job.processes, job.cache, beside)
 
 
 def cluster(
@@ -82,7 +89,8 @@ def cluster(
         order = match_known(clusters, images.labels, k)
         clusters, centres = np.argsort(order)[clusters], centres[order]
     if rows.neighbours:  # new images are placed by features as they are
-        centres = results.add_to_means(centres, np.zeros(k, dtype=np.int64), clusters, rows.x)[0]
+        own = centres[:, : rows.x.shape[1]]  # stays where a cluster is empty
+        centres = results.add_to_means(own, np.zeros(k, dtype=np.int64), clusters, rows.x)[0]
     return clusters, centres
 
 
@@ -175,6 +183,14 @@ def smooth(x: Features, neighbours: int, processes: Processes, folder: Path | No
     found = rows.numpy() if device.type == "cpu" else scratch(x.shape, folder)
     if device.type != "cpu":
         torch.from_numpy(found).copy_(rows)
+    return found
+
+
+def joined(x: Features, beside: Features, folder: Path | None = None) -> Features:
+    """Join unit rows (n, d) and (n, e) into unit rows (n, d + e), whose cosines are weighted means of both cosines."""
+    found, width = scratch((len(x), x.shape[1] + beside.shape[1]), folder), x.shape[1]
+    np.multiply(x, np.sqrt(1 / (1 + BESIDE), dtype=np.float32), out=found[:, :width])
+    np.multiply(beside, np.sqrt(BESIDE / (1 + BESIDE), dtype=np.float32), out=found[:, width:])
     return found
 
 

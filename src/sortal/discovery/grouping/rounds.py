@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sortal.config import AUTO, Auto, Rounds
 from sortal.discovery.grouping.choose_k import bounds_of_k
-from sortal.discovery.grouping.clusters import fit, rows_of
+from sortal.discovery.grouping.clusters import Rows, fit, rows_of
 from sortal.discovery.grouping.counting import (
     KDistribution,
     Pilot,
@@ -64,6 +64,11 @@ class LearningResult:
     summary: str = ""  # of what it counted between its rounds
     counted: KDistribution | None = None  # from features that were not trained for one k
     earlier: tuple[Features, ...] = ()  # (n, d) of rounds before the last, to see which categories they share
+
+    @property
+    def beside(self) -> Features | None:
+        """Features (n, d) of contrast, which were trained for no number of categories; None if they are the last."""
+        return self.earlier[0] if self.earlier else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,8 +134,9 @@ def learn(
     if not epochs.classifiers:
         return rounds.result()
     x = features(runtime)
-    counted = count(job, x, rounds.counted, runtime, pilot=pilot)
-    attempts = rounds.attempts(x, counted, epochs, pretrained or (weights_of(backbone), x))
+    rows = rows_of(job, x)
+    counted = count(job, rows, rounds.counted, runtime, pilot=pilot)
+    attempts = rounds.attempts(rows, counted, epochs, pretrained or (weights_of(backbone), x))
     best = choose(attempts)
     counting = epochs.contrast if len(hidden) else 0
     left = training.epochs + counting - rounds.epochs  # more than planned if fewer classifiers were tried
@@ -192,7 +198,7 @@ def epochs_of_rounds(losses: Rounds, epochs: int) -> Epochs:
 
 def count(
     job: Job,
-    x: Features,
+    rows: Rows,
     images: ImageSet,
     runtime: Runtime,
     *,
@@ -200,17 +206,16 @@ def count(
     before: KDistribution | None = None,
     also: int | None = None,
 ) -> Count:
-    """Count the categories and their unlabelled images on features (n, d), for the first time or once more."""
-    rows = rows_of(job, x)
+    """Count the categories and their unlabelled images on features, for the first time or once more."""
     if before is not None:
         found = count_again(job, rows, images, before, runtime, also=also)
     else:
         found = count_first(job, rows, images, bounds_of_k(job.settings, images), runtime, pilot=pilot)
-    return recut(job, x, images, found, found.k)
+    return recut(job, rows, images, found, found.k)
 
 
-def recut(job: Job, x: Features, images: ImageSet, counted: KDistribution, k: int) -> Count:
-    """Cluster features (n, d) into k categories, and estimate how many unlabelled images each has.
+def recut(job: Job, rows: Rows, images: ImageSet, counted: KDistribution, k: int) -> Count:
+    """Cluster features into k categories, and estimate how many unlabelled images each has.
 
     The sizes of clusters are levelled, as small ones are often parts of larger ones, before the labelled images are
     taken off.
@@ -218,7 +223,7 @@ def recut(job: Job, x: Features, images: ImageSet, counted: KDistribution, k: in
     losses = job.recipe.losses
     assert isinstance(losses, Rounds)
     known, labelled = np.unique(images.labels[images.labelled], return_counts=True)
-    clusters = fit(job, rows_of(job, x), images.labels if len(known) else None, k).clusters
+    clusters = fit(job, rows, images.labels if len(known) else None, k).clusters
     sizes = levelled(np.bincount(clusters, minlength=k).astype(np.float64) + 1, losses.shrinkage)
     shares = np.maximum(sizes - np.pad(labelled, (0, k - len(known))), LEAST_UNLABELLED * sizes)
     return Count(shares=shares, clusters=clusters, distribution=counted)
@@ -256,18 +261,22 @@ class _Trainings:
         return sum(one.epochs for one in self.done.values())
 
     def attempts(
-        self, x: Features, counted: Count, epochs: Epochs, start: tuple[dict[str, Tensor], Features]
+        self, contrast: Rows, counted: Count, epochs: Epochs, start: tuple[dict[str, Tensor], Features]
     ) -> list[Attempt]:
-        """Train classifiers for clusters of features x (n, d), from these weights and the features they give."""
+        """Train classifiers for clusters of features of contrast, from these weights and the features they give.
+
+        Categories are counted on the features of each beside those of contrast, as its own show the k it has learned.
+        """
         (weights, features), prior = start, counted.distribution
         attempts: list[Attempt] = []
         k: int | None = counted.k
         while k is not None:
-            begun = counted if k == counted.k else recut(self.job, x, self.counted, prior, k)
+            begun = counted if k == counted.k else recut(self.job, contrast, self.counted, prior, k)
             method = self.classifier(begun, weights, means_of(features, begun.clusters, k))
             self.train(method, epochs.classifiers // epochs.tries, f"Learning {_categories(k)}")
             now = self.features(self.runtime)
-            found = count(self.job, now, self.counted, self.runtime, before=prior, also=k)
+            rows = rows_of(self.job, now, contrast.x)
+            found = count(self.job, rows, self.counted, self.runtime, before=prior, also=k)
             attempts.append(
                 Attempt(
                     k=k,
