@@ -259,11 +259,12 @@ def state_of(release: Release) -> str:
 
 
 def passed(state: str) -> dict[str, float]:
-    """Return which checks a state has passed, with their seconds; none if the distributions are gone."""
-    if not PASSED.is_file() or not [*(ROOT / "dist").glob("*.whl")]:
+    """Return which checks a state has passed, with their seconds; if the distributions are gone, those before them."""
+    found = json.loads(PASSED.read_text(encoding="utf-8")) if PASSED.is_file() else {"state": None}
+    if found["state"] != state:
         return {}
-    found = json.loads(PASSED.read_text(encoding="utf-8"))
-    return found["seconds"] if found["state"] == state else {}
+    names = [*STEPS] if [*(ROOT / "dist").glob("*.whl")] else [*STEPS][: [*STEPS].index("build")]
+    return {name: found["seconds"][name] for name in names if name in found["seconds"]}
 
 
 def check(
