@@ -260,7 +260,9 @@ def state_of(release: Release) -> str:
 
 def passed(state: str) -> dict[str, float]:
     """Return which checks a state has passed, with their seconds; if the distributions are gone, those before them."""
-    found = json.loads(PASSED.read_text(encoding="utf-8")) if PASSED.is_file() else {"state": None}
+    if not PASSED.is_file():
+        return {}
+    found = json.loads(PASSED.read_text(encoding="utf-8"))
     if found["state"] != state:
         return {}
     names = [*STEPS] if [*(ROOT / "dist").glob("*.whl")] else [*STEPS][: [*STEPS].index("build")]
