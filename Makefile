@@ -9,9 +9,11 @@ TRIALS ?= 200
 SEED ?= 0
 ONLY ?=
 # Address of the repository and tag of the version, for `make release`; recipes get them by the environment, not as text
-# of the shell.
+# of the shell. It goes on where it stopped on the same commit; AGAIN=1 starts anew. SKIP="audit speed" leaves checks out.
 REPOSITORY ?=
 TAG ?=
+SKIP ?=
+AGAIN ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -74,10 +76,11 @@ docs: $(DEVELOPMENT)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Built: site/index.html"
 
-# Everything that is checked before a version is published (REPOSITORY=ADDRESS TAG=v1.2.3).
-release: test docs audit
+# Everything that is checked before a version is published (REPOSITORY=ADDRESS TAG=v1.2.3), the tests included.
+release: $(DEVELOPMENT)
 	$(PIP) install --quiet uv
-	$(BIN)/python supply/release.py --repository "$$REPOSITORY" --tag "$$TAG"
+	$(BIN)/python supply/release.py --repository "$$REPOSITORY" --tag "$$TAG" \
+	  $(if $(SKIP),--skip $(SKIP)) $(if $(AGAIN),--again)
 
 lowest: $(DEVELOPMENT)
 	$(PIP) install --quiet uv

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 SIDE, SCALE = 32, 4  # pixels of an image, and how much larger it is drawn
 LABELLED = 0.5  # share of the images of known kinds
-COLOURS, LIMIT = 128, 200_000  # of the palette of a picture; bytes
+COLOURS, LIMIT = 256, 200_000  # of the palette of a picture; bytes
 Colour = tuple[int, int, int]
 Points = list[tuple[float, float]]
 

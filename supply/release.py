@@ -1,13 +1,15 @@
 """Check and build a release, and stop before the upload.
 
-    make release REPOSITORY=https://code.example/sortal     # runs the tests, builds the documentation, and then this
+    make release REPOSITORY=https://code.example/sortal
     python supply/release.py --only lint build
 
-Tools and environments are made by uv, below build/release. The network is used for that alone: what is installed runs
-offline.
+The quick checks come first, and the first that fails ends it. Repeated on the same commit, it goes on where it stopped,
+unless it is told `--again`. Tools and environments are made by uv, below build/release. The network is used for that
+alone: what is installed runs offline.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -20,8 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+from journey import JourneyError, travel
+
 ROOT = Path(__file__).parents[1]
 SCRATCH = ROOT / "build/release"
+PASSED = SCRATCH / "passed.json"  # what this commit has passed so far
 FORMS = {  # files whose schemas check-jsonschema brings along
     "github-workflows": ".github/workflows/*.yml",
     "dependabot": ".github/dependabot.yml",
@@ -50,7 +55,6 @@ TEST_TOOLS = [
 ]
 # The oldest torch has no wheels of torchvision but these; a resolver would take the newest of both.
 BESIDE_OLDEST = ("torchvision<0.22",)
-OFFLINE = {"HF_HUB_OFFLINE": "1", **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")}
 
 
 class ReleaseError(Exception):
@@ -80,7 +84,7 @@ def contradictions(root: Path, tag: str = "") -> list[str]:
     """Return where a checkout names another version than the package does."""
     version = version_of(root)
     wanted = {
-        "CHANGELOG.md": f"## [{version}]",
+        "CHANGELOG.md": f"\n## [{version}] - ",
         "CITATION.cff": f"\nversion: {version}\n",
         "conda/recipe.yaml": f'\n  version: "{version}"\n',
     }
@@ -126,6 +130,16 @@ def pins() -> list[str]:
     return ["-c", "constraints.txt", *(["-c", "constraints-cpu.txt"] if "+cpu" in torch else [])]
 
 
+def make(target: str) -> Callable[[Release], None]:
+    """Return a check that a target of the Makefile makes, and prints as it goes."""
+
+    def check(_: Release) -> None:
+        if code := subprocess.run(["make", target], cwd=ROOT).returncode:
+            raise ReleaseError(f"`make {target}` ended with {code}")
+
+    return check
+
+
 def environment(name: str, *packages: str | Path, options: Sequence[str] = ()) -> Path:
     """Make a fresh environment and return its folder of programs."""
     folder = SCRATCH / name
@@ -168,25 +182,21 @@ def build(release: Release) -> None:
 
 
 def install(release: Release) -> None:
-    """Install the wheel into an empty environment, by uvx and by pipx; sort the digits, offline."""
-    programs = environment("clean", release.wheel, options=pins())
-    place = SCRATCH / "demo"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    run(programs / "sortal", "demo", extra=OFFLINE, cwd=place)
+    """Run the wheel by uvx and by pipx."""
     constraints = [word for word in pins() if word != "-c"]
-    uv(
-        "tool",
-        "run",
-        "--from",
-        release.wheel,
-        *(f"--constraints={each}" for each in constraints),
-        "sortal",
-        "--version",
-    )
+    by_uv = [f"--constraints={each}" for each in constraints]
+    uv("tool", "run", "--from", release.wheel, *by_uv, "sortal", "--version")
     paths = " ".join(str(ROOT / each) for each in constraints)
     pipx = (sys.executable, "-m", "uv", "tool", "run", "pipx", "run", "--no-cache", "--spec", release.wheel)
     run(*pipx, "sortal", "--version", extra={"PIP_CONSTRAINT": paths, "UV_CONSTRAINT": paths})  # by either of them
+
+
+def use(release: Release) -> None:
+    """Go the way of a newcomer in an environment that has nothing but the wheel: demo, own folder, review, export."""
+    try:
+        print(travel(environment("clean", release.wheel, options=pins()) / "sortal", SCRATCH / "journey").table())
+    except JourneyError as error:
+        raise ReleaseError(str(error)) from None
 
 
 def extras(release: Release) -> None:
@@ -228,32 +238,82 @@ LOWEST = (
     "tests/discovery/test_pipeline.py",
     "tests/discovery/test_prediction.py",
 )
-STEPS: dict[str, Callable[[Release], None]] = {
+STEPS: dict[str, Callable[[Release], None]] = {  # quick ones first
     "versions": check_versions,
     "lint": lint,
+    "docs": make("docs"),
+    "audit": make("audit"),
     "build": build,
     "install": install,
+    "use": use,
     "extras": extras,
+    "tests": make("test"),
     "lowest": lowest,
     "speed": speed,
 }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=STEPS, default=[*STEPS], help="some of the checks")
-    parser.add_argument("--repository", default="", help="address that the page of an index links to")
-    parser.add_argument("--tag", default="", help="the tag that is released, which must be that of the version")
-    chosen = parser.parse_args()
-    release = Release(chosen.repository, chosen.tag)
-    for name in chosen.only:
+def state_of(release: Release) -> str:
+    """Return what the outcome of the checks depends on, where nothing is uncommitted."""
+    return " ".join((run("git", "rev-parse", "HEAD").strip(), release.repository, *sys.version.split(maxsplit=1)))
+
+
+def passed(state: str) -> dict[str, float]:
+    """Return which checks a state has passed, with their seconds; if the distributions are gone, those before them."""
+    if not PASSED.is_file():
+        return {}
+    found = json.loads(PASSED.read_text(encoding="utf-8"))
+    if found["state"] != state:
+        return {}
+    names = [*STEPS] if [*(ROOT / "dist").glob("*.whl")] else [*STEPS][: [*STEPS].index("build")]
+    return {name: found["seconds"][name] for name in names if name in found["seconds"]}
+
+
+def check(
+    release: Release, names: Sequence[str], before: dict[str, float], note: Callable[[dict[str, float]], None]
+) -> bool:
+    """Make checks in order until one fails, but for those that were passed before; note each that passes."""
+    for name in names:
+        if name in before:
+            print(f"{name}: passed before, in {before[name]:.0f} s")
+            continue
+        print(f"{name} ...", flush=True)
         begun = perf_counter()
         try:
             STEPS[name](release)
         except ReleaseError as error:
             print(f"{name}: {error}", file=sys.stderr)
-            return 1
-        print(f"{name}: passed in {perf_counter() - begun:.0f} s", flush=True)
+            return False
+        before[name] = perf_counter() - begun
+        note(before)
+        print(f"{name}: passed in {before[name]:.0f} s", flush=True)
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=STEPS, help="some of the checks, whatever was passed before")
+    parser.add_argument("--skip", nargs="+", choices=[*STEPS][1:], default=[], help="checks that are not made")
+    parser.add_argument("--again", action="store_true", help="make those, too, that this commit has passed")
+    parser.add_argument("--repository", default="", help="address that the page of an index links to")
+    parser.add_argument("--tag", default="", help="the tag that is released, which must be that of the version")
+    chosen = parser.parse_args()
+    release = Release(chosen.repository, chosen.tag)
+    if chosen.only:
+        return 0 if check(release, chosen.only, {}, lambda _: None) else 1
+
+    state = state_of(release)
+    before = {} if chosen.again else passed(state)
+    before.pop("versions", None)  # which also says that nothing is uncommitted
+
+    def note(seconds: dict[str, float]) -> None:
+        SCRATCH.mkdir(parents=True, exist_ok=True)
+        PASSED.write_text(json.dumps({"state": state, "seconds": seconds}, indent=2), encoding="utf-8")
+
+    if not check(release, [name for name in STEPS if name not in chosen.skip], before, note):
+        return 1
+    if chosen.skip:
+        print(f"Not made, so that this is no release yet: {', '.join(chosen.skip)}.")
     if not release.repository:
         print("Without REPOSITORY=ADDRESS, links and pictures on the page of a package index are broken.")
     print(f"Nothing was uploaded. To publish, push the tag v{version_of(ROOT)}; .github/workflows/release.yml follows.")

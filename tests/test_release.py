@@ -6,14 +6,18 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import index_page
+import journey
 import pytest
 import release
 from packaging.requirements import Requirement
 
 import sortal
+from sortal.images.datasets import digits
 
 ROOT = Path(__file__).parents[1]
 ADDRESS = "https://code.example/sortal"
@@ -113,3 +117,53 @@ def test_torch_is_pinned_to_the_build_that_the_tests_ran_with(tmp_path: Path, mo
     (tmp_path / ".venv/pins.txt").write_text("torch==2.9.1+cpu\ntorchvision==0.24.1+cpu\n")
     assert (pins("2.10.0"), pins("2.10.0+cpu")) == (usual, named)
     assert pins("2.9.1+cpu") == ["-c", ".venv/pins.txt"]
+
+
+def test_a_release_stops_at_what_fails_and_goes_on_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[str] = []
+    failing = {"two"}
+
+    def step(name: str, _: release.Release) -> None:
+        made.append(name)
+        if name in failing:
+            raise release.ReleaseError("not yet")
+
+    names = ["one", "two", "three"]
+    monkeypatch.setattr(release, "STEPS", {name: partial(step, name) for name in names})
+    seconds: dict[str, float] = {}
+    assert not release.check(release.Release("", ""), names, seconds, seconds.update)
+    assert (made, [*seconds]) == (["one", "two"], ["one"])
+    assert capsys.readouterr().err == "two: not yet\n"
+    failing.clear()
+    assert release.check(release.Release("", ""), names, seconds, seconds.update)
+    assert (made, [*seconds]) == (["one", "two", "two", "three"], names)
+
+
+def test_what_was_passed_counts_for_the_same_commit_while_its_distributions_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    monkeypatch.setattr(release, "PASSED", tmp_path / "passed.json")
+    assert release.passed("a") == {}
+    (tmp_path / "passed.json").write_text('{"state": "a", "seconds": {"lint": 3, "build": 4, "use": 5}}')
+    assert release.passed("a") == {"lint": 3}
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist/x.whl").touch()
+    assert (release.passed("a"), release.passed("b")) == ({"lint": 3, "build": 4, "use": 5}, {})
+
+
+def test_the_journey_starts_with_a_folder_for_each_known_kind(tmp_path: Path) -> None:
+    digits.write(tmp_path / "digits", labelled=0.5, seed=0)
+    journey.own_folder(tmp_path / "digits", tmp_path / "photos")
+    images = [each.relative_to(tmp_path / "photos") for each in (tmp_path / "photos").rglob("*.png")]
+    assert {each.parent.name for each in images} == {*"01234", "unlabelled"}
+    assert Counter(len(each.parts) for each in images) == {2: 10 * journey.EACH}
+
+
+def test_the_journey_says_what_failed(tmp_path: Path) -> None:
+    way = journey.Journey(Path(shutil.which("false") or ""), tmp_path)
+    with pytest.raises(journey.JourneyError, match=r"^sortal check x\n"):
+        way.go("check", "x")
+    assert re.fullmatch(r"\| `sortal check x` \| [\d.]+ \| [\d.]+ \|", way.table().splitlines()[-1])

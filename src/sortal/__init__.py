@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sortal.runs.run import Run
     from sortal.system.progress import Runtime
 
-__version__ = "1.0.0rc1"
+__version__ = "1.0.0rc2"
 
 __all__ = [
     "ImageSet",

@@ -63,7 +63,14 @@ def test_settings_that_are_not_given_come_from_the_earlier_run() -> None:
 
 @pytest.mark.parametrize(
     ("version", "before", "now"),
-    [("0.1.0", 1000, "auto"), ("1.0.0rc1", 1000, "auto"), ("0.1.0", 999, 999), ("1.0.0", 1000, 1000), (None, 9, 9)],
+    [
+        ("0.1.0", 1000, "auto"),
+        ("1.0.0rc1", 1000, "auto"),
+        ("1.0.0rc2", 1000, 1000),
+        ("0.1.0", 999, 999),
+        ("1.0.0", 1000, 1000),
+        (None, 9, 9),
+    ],
 )
 def test_the_largest_k_is_kept_unless_it_was_the_default_of_versions_before_1_0(
     version: str | None, before: int, now: int | str

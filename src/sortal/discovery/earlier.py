@@ -23,7 +23,7 @@ CHANGE_TRAINING = (
     *("method", "backbone", "weights", "image_size", "epochs", "lr", "views", "trained", "set", "seed"),
     *("held_out", "learn_on", "groups"),
 )
-OLD_K_MAX, BEFORE_1_0 = 1000, ("0.", "1.0.0rc")  # how the versions begin that had it as a default
+OLD_K_MAX, BEFORE_1_0 = 1000, ("0.", "1.0.0rc1")  # how the versions begin that had it as a default
 
 
 @dataclass(frozen=True, kw_only=True)
