@@ -50,6 +50,7 @@ from sortal.system.text import plural
 LEAST_UNLABELLED = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
 MOST_CONTRASTIVE = 40  # epochs of contrastive learning at most; more draw labelled images away from unlabelled ones
 MOST_TRIES, EPOCHS_PER_TRY = 3, 10  # classifiers at most, and the epochs that each needs if there are several
+MOST_OF_ONE = 20  # epochs of a single classifier at most, before it is refined
 FULL_WEIGHT = 0.25  # labelled share of a batch from which labels have their full weight
 ONCE_MORE = "That was during training; after it, the k of the run is counted once more."
 
@@ -187,12 +188,15 @@ class Epochs:
 
 
 def epochs_of_rounds(losses: Rounds, epochs: int) -> Epochs:
-    """Divide the epochs among the rounds; with too few for several classifiers, train one or none."""
+    """Divide the epochs among the rounds; with too few for several classifiers, train one or none.
+
+    What a single one leaves goes to the refinement, which does not draw labelled images more often than others.
+    """
     first = min(ceil(losses.contrastive * epochs), MOST_CONTRASTIVE)
     left = epochs - first
     classifiers = left - max(int(losses.refinement * left), int(left > 1))
     tries = MOST_TRIES if losses.ratio > 1 and classifiers >= MOST_TRIES * EPOCHS_PER_TRY else min(classifiers, 1)
-    classifiers -= classifiers % max(tries, 1)
+    classifiers = min(classifiers, MOST_OF_ONE) if tries == 1 else classifiers - classifiers % max(tries, 1)
     return Epochs(first, classifiers, left - classifiers, tries)
 
 
