@@ -26,11 +26,12 @@ DEVELOPMENT := .venv/.development
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test attack audit sbom docs release lowest picture browser format clean
+.PHONY: help demo test thorough attack audit sbom docs release lowest picture browser format clean
 
 help:
 	@echo "make demo     discover classes among handwritten digits"
-	@echo "make test     check style, types, imports, and run the tests"
+	@echo "make test     check style, types, imports, and run the quick tests"
+	@echo "make thorough run the other tests, which repeat at length what the quick ones show"
 	@echo "make attack   try to break it for hours (TRIALS=200 SEED=0 ONLY=kills)"
 	@echo "make audit    compare the pinned versions with published advisories"
 	@echo "make sbom     write the bill of materials of the installed program to sbom.json"
@@ -52,10 +53,13 @@ test: $(DEVELOPMENT) browser
 	@mkdir -p build; \
 	$(BIN)/mypy >build/types.txt 2>&1 & types=$$!; \
 	trap 'kill $$types 2>/dev/null' INT TERM; \
-	(set -x; $(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST)); tests=$$?; \
+	(set -x; $(BIN)/pytest -m "not thorough" -n $(JOBS) --dist worksteal $(PYTEST)); tests=$$?; \
 	wait $$types; typed=$$?; \
 	cat build/types.txt; \
 	exit $$((tests ? tests : typed))
+
+thorough: $(DEVELOPMENT) browser
+	$(BIN)/pytest -m thorough -n $(JOBS) --dist worksteal $(PYTEST)
 
 # A trial that failed is repeated by its id: .venv/bin/pytest "tests/attacks/test_kills.py::test_review[seed0-trial17]"
 attack: $(DEVELOPMENT) browser

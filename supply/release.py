@@ -248,6 +248,7 @@ STEPS: dict[str, Callable[[Release], None]] = {  # quick ones first
     "use": use,
     "extras": extras,
     "tests": make("test"),
+    "thorough": make("thorough"),
     "lowest": lowest,
     "speed": speed,
 }

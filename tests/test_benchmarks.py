@@ -223,6 +223,7 @@ def test_a_script_explains_itself(
     assert f"python benchmarks/{script}" in said.out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_script_runs(
     case: Case,

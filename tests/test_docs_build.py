@@ -98,6 +98,7 @@ def pages(site: Path) -> dict[str, Html]:
     return found
 
 
+@pytest.mark.thorough
 def test_the_site_and_its_navigation_have_every_page_and_nothing_else(site: Path, pages: dict[str, Html]) -> None:
     names = [path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")]
     wanted = sorted(f"{name}.html" for name in [*names, *FROM_OUTSIDE.values(), *ARCHIVE, *MADE])
@@ -115,6 +116,7 @@ def targets(page: str, html: Html) -> Iterator[tuple[str, str]]:
             yield Path(path).resolve().relative_to("/").as_posix(), unquote(parts.fragment)
 
 
+@pytest.mark.thorough
 def test_links_and_anchors_resolve(site: Path, pages: dict[str, Html]) -> None:
     count = 0
     for page, html in pages.items():
@@ -127,6 +129,7 @@ def test_links_and_anchors_resolve(site: Path, pages: dict[str, Html]) -> None:
     assert {"backbones.html#the-default", "results.html#the-demo"} <= set(pages["index.html"].links)
 
 
+@pytest.mark.thorough
 def test_pages_need_no_network(site: Path, pages: dict[str, Html]) -> None:
     loads = [load for html in [*pages.values(), Html(site / "404.html")] for load in html.loads]
     assert any(load.endswith(".css") for load in loads)
@@ -137,6 +140,7 @@ def test_pages_need_no_network(site: Path, pages: dict[str, Html]) -> None:
     assert [url for url in urls if urlsplit(url).scheme not in ("", "data") or urlsplit(url).netloc] == []
 
 
+@pytest.mark.thorough
 def test_the_reference_has_every_public_name(site: Path, pages: dict[str, Html]) -> None:
     text = unescape(re.sub(r"<[^>]+>", "", (site / "api.html").read_text(encoding="utf-8")))
     for name in set(sortal.__all__) - {"__version__"}:
@@ -149,6 +153,7 @@ def test_the_reference_has_every_public_name(site: Path, pages: dict[str, Html])
     assert "runtimeprogress" not in pages["api.html"].anchors, "it is a field"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["index", "tutorial", "review", "commands", "python", "api", "claims"])
 def test_no_page_is_wider_than_a_phone(site: Path, browser: Browser, name: str) -> None:
     """Of pages with wide tables and code; without scripts, which only make what is too wide scroll, and pictures."""

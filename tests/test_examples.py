@@ -22,6 +22,7 @@ def test_notebooks_are_stored_without_output() -> None:
         assert (cell["outputs"], cell["execution_count"]) == ([], None)
 
 
+@pytest.mark.thorough
 def test_the_notebook_of_the_digits_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}

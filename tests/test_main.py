@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import hostile_folder, tiny_folder
+from support.thorough import thorough_but
 
 SECONDS = 300
 
@@ -47,7 +48,9 @@ def test_the_command_imports_nothing_from_the_current_folder_whatever_is_in_it(t
     assert not hostile_folder.taken(hostile)
 
 
-@pytest.mark.parametrize("path", [os.pathsep, f"{os.pathsep}/nonexistent", f"/nonexistent{os.pathsep}"])
+@pytest.mark.parametrize(
+    "path", thorough_but([os.pathsep], [os.pathsep, f"{os.pathsep}/nonexistent", f"/nonexistent{os.pathsep}"])
+)
 def test_an_empty_entry_of_pythonpath_is_not_the_current_folder(hostile: Path, images: Path, path: str) -> None:
     """Such entries come from `PYTHONPATH=$PYTHONPATH:…` where it was not set."""
     sortal(hostile, python=("-c", ""), path=path)
@@ -56,7 +59,7 @@ def test_an_empty_entry_of_pythonpath_is_not_the_current_folder(hostile: Path, i
     assert hostile_folder.taken(hostile) == at_start
 
 
-@pytest.mark.parametrize("entry", [".", "{here}", "{here}/sub"])
+@pytest.mark.parametrize("entry", thorough_but(["."], [".", "{here}", "{here}/sub"]))
 def test_modules_on_pythonpath_are_found(tmp_path: Path, images: Path, entry: str) -> None:
     """Whoever names a folder means it: here with a module that Python imports if it exists."""
     path = entry.format(here=tmp_path)

@@ -103,6 +103,16 @@ def test_every_extra_is_tested_by_itself() -> None:
     assert [each for each in (*release.EXTRAS.values(), *release.LOWEST) if not (ROOT / each).exists()] == []
 
 
+def test_all_tests_run_before_a_release_and_in_workflows() -> None:
+    """Those that `make test` leaves out, too."""
+    recipes = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.findall(r"pytest (-m (?:\"not thorough\"|thorough))", recipes) == ['-m "not thorough"', "-m thorough"]
+    assert "\nrelease: test thorough " in recipes
+    for file in (".ci/run", ".github/workflows/tests.yml"):
+        if (ROOT / file).exists():  # a source distribution has neither
+            assert re.findall(r"make (test|thorough)\b", (ROOT / file).read_text("utf-8")) == ["test", "thorough"]
+
+
 def test_torch_is_pinned_to_the_build_that_the_tests_ran_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "ROOT", tmp_path)
     (tmp_path / ".venv").mkdir()

@@ -1,1 +1,1 @@
-"""Attacks on Sortal: each tries to break it in one way, once in `make test` and many times in `make attack`."""
+"""Attacks on Sortal: each tries to break it in one way, once in the tests and many times in `make attack`."""

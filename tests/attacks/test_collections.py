@@ -14,6 +14,8 @@ from support.world import ON_CPU, Trial
 
 from sortal.reviews.loading import load_run
 
+pytestmark = pytest.mark.thorough
+
 
 def looks(files: Mapping[str, int], side: int = tiny_folder.SIDE) -> dict[str, NDArray[np.uint8]]:
     """Return an image for each file name: those of one number are the same."""

@@ -28,6 +28,8 @@ from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import lock_folder
 
+pytestmark = pytest.mark.thorough
+
 # What Sortal says to the one of two commands that it refuses
 REFUSALS = (
     "Another process is using {run!r}. Wait until it is done, or choose another folder.",

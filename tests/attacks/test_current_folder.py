@@ -12,6 +12,8 @@ from support.commands import BENCHMARK, ONE_SEED, on_run, split
 from support.own_processes import SECONDS, ended, usual_signals
 from support.world import Done, Trial, Words
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.attack(most=13)
 def test_modules_and_settings(trial: Trial) -> None:

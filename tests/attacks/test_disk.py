@@ -22,6 +22,8 @@ from sortal.reviews import journal
 from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS
 
+pytestmark = pytest.mark.thorough
+
 WAYS_OUT = ("free some space", "raise the limit")
 SMALLEST = 2**13  # bytes; more than a command prints
 

@@ -25,6 +25,8 @@ from support.world import OPTIONS, Done, Trial, Words
 
 from sortal.reviews.loading import load_run
 
+pytestmark = pytest.mark.thorough
+
 KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
 

@@ -77,7 +77,7 @@ def test_claims_and_code(trial: Trial) -> None:
     marker = trial.folder / "marker"
     np.save(trial.folder / "code.npy", np.array([[Code(marker)]], dtype=object), allow_pickle=True)
     buffer = io.BytesIO()
-    np.save(buffer, np.zeros((2**22, 8), np.float32))
+    np.save(buffer, np.zeros((2**15, 2**10), np.float32))
     with zipfile.ZipFile(trial.folder / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("features.npy", buffer.getvalue())
     for name in ("x.npy", "code.npy", "bomb.npz"):

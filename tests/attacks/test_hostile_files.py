@@ -15,6 +15,7 @@ from sortal.runs.run import DECISIONS
 PEAK = 3 * 2**29  # bytes
 
 
+@pytest.mark.thorough
 @pytest.mark.attack(most=len(BOMBS))
 def test_parquet_bombs(trial: Trial) -> None:
     """Parquet tables that stand for gigabytes are refused in little memory."""

@@ -20,6 +20,8 @@ from sortal.reviews import journal
 from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS
 
+pytestmark = pytest.mark.thorough
+
 AGAIN = 0.3  # how often a command is killed once more before it may end
 REVIEWS = 4  # that are killed in a trial
 

@@ -17,6 +17,8 @@ from support.world import Trial
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 
+pytestmark = pytest.mark.thorough
+
 MIB = 2**20
 
 

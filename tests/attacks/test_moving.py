@@ -13,6 +13,8 @@ from support.moving_images import MOMENTS, MovingImages, kinds_at, own_run
 from support.swapping import make, remove
 from support.world import OPTIONS, Trial, Words
 
+pytestmark = pytest.mark.thorough
+
 FORMATS = ("folders", "coco", "imagefolder", "fiftyone", "labelstudio", "csv", "parquet")
 
 

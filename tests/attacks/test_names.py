@@ -88,6 +88,7 @@ def write(trial: Trial, names: list[str]) -> tuple[Path, list[str]]:
     return folder, sorted({*files})
 
 
+@pytest.mark.thorough
 @pytest.mark.attack(most=50)
 def test_all_commands(trial: Trial) -> None:
     """Take images with odd names through every command, and find each of them again in every export."""

@@ -22,6 +22,8 @@ from sortal.errors import InputError
 from sortal.runs import confidence
 from sortal.runs.projection import SPAN, coordinates
 
+pytestmark = pytest.mark.thorough
+
 KINDS = (np.int8, np.uint8, np.int64, np.uint64, np.bool_, np.float16, np.float64, np.float32)  # of numbers
 FEATURES: dict[str, Callable[[NDArray[np.float32]], NDArray[Any]]] = {
     "constant": lambda x: np.repeat(x[:1], len(x), axis=0),

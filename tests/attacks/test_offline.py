@@ -11,6 +11,7 @@ import cyclopts
 import pytest
 from support.commands import on_run
 from support.offline import forbid_everywhere
+from support.thorough import thorough_but
 from support.world import OPTIONS, Trial, Words
 
 from sortal.cli.app import app
@@ -43,7 +44,7 @@ def words_of(name: str, trial: Trial) -> Words:
 
 
 @pytest.mark.attack(most=1)
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", thorough_but([name for name in COMMANDS if name != "demo"], COMMANDS))
 def test_every_command(trial: Trial, name: str) -> None:
     """Run one command: it works, and attempts no connection."""
     log = trial.folder / "log"

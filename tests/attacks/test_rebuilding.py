@@ -14,6 +14,8 @@ from support.world import ON_CPU, Trial, Words, World
 
 from sortal.system.open_folder import CACHE
 
+pytestmark = pytest.mark.thorough
+
 # Sorting again from all results in the cache, and from those of ever fewer stages
 AGAIN: dict[str, tuple[str, ...]] = {"as it was": (), "other clusters": ("--k", "7"), "other training": ("--seed", "1")}
 PIXELS = "pixels.bin"  # has no checksums, which would take as long as to decode the images again

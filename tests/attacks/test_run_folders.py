@@ -47,11 +47,13 @@ def damage_one(trial: Trial, damages: Mapping[str, Damage], *, folders: bool = F
     withstand(trial, run, trial.random.choice(_targets(place, folders)), kind, damages[kind])
 
 
+@pytest.mark.thorough
 @pytest.mark.attack
 def test_wrecks(trial: Trial) -> None:
     damage_one(trial, damage.WRECKS)
 
 
+@pytest.mark.thorough
 @pytest.mark.attack
 def test_values(trial: Trial) -> None:
     damage_one(trial, damage.BENDS)
@@ -72,6 +74,7 @@ def test_no_files(trial: Trial) -> None:
     damage_one(trial, damage.NO_FILES)
 
 
+@pytest.mark.thorough
 @pytest.mark.attack(most=100)
 def test_no_folders(trial: Trial) -> None:
     damage_one(trial, damage.NO_FOLDERS, folders=True, run=complete_run)

@@ -19,6 +19,8 @@ from support.world import ON_CPU, OPTIONS, Trial, Words
 
 from sortal.reviews.loading import load_run
 
+pytestmark = pytest.mark.thorough
+
 # How a process falls short, and by how much
 SHORTAGES: tuple[tuple[Callable[..., None], tuple[int, ...]], ...] = (
     (limits.leave_current_folder, ()),

@@ -85,6 +85,7 @@ def test_commands(trial: Trial) -> None:
 # Labels
 
 
+@pytest.mark.thorough
 @pytest.mark.attack(most=100)
 def test_labels(trial: Trial) -> None:
     """Sort images whose labels are hostile: folders, and tables of every format."""
@@ -221,6 +222,7 @@ def test_words(trial: Trial) -> None:
     assert not (trial.folder / "hit").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.attack(most=100)
 def test_folders(trial: Trial) -> None:
     """Give the folder of a run, and those of images, hostile names."""
@@ -241,6 +243,7 @@ def test_folders(trial: Trial) -> None:
     sortal("export", run, "--format", "coco", "--out", trial.folder / "coco.json").check_calm(0, 3)
 
 
+@pytest.mark.thorough
 @pytest.mark.attack(most=2)
 def test_ten_thousand_classes(trial: Trial) -> None:
     """Sort into ten thousand classes, with names as long as a hundred thousand characters."""

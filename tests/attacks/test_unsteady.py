@@ -20,6 +20,8 @@ from sortal.reviews import journal
 from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS
 
+pytestmark = pytest.mark.thorough
+
 # What is replaced, as patterns below the run and its images, each with all kinds of replacement.
 TARGETS = ("cache/pixels/*/pixels.bin", "features.npy", DECISIONS, "cache", "*.*", "images/*/*", "cache/pixels/*/*")
 KINDS = ("cut", "gone", "pipe", "loop", "folder", "empty", "longer", "other", "device")

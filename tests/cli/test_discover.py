@@ -16,6 +16,7 @@ import pytest
 from support.command_line import FUNCTIONS, NOTE, QUICK, Done, Real, Stub, invoke, options_of
 from support.printed import RESULT, lines_of, shown
 from support.sample_run import HOSTILE, by_hand, doubted, sample_run
+from support.thorough import thorough_but
 
 from sortal.cli import app, discover
 from sortal.cli.options import spell
@@ -307,7 +308,7 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     assert lines[-5:] == ["", line, "", f"Report: {found.report}", ""]
 
 
-@pytest.mark.parametrize("count", [24, 25, 1000])
+@pytest.mark.parametrize("count", thorough_but([24, 25], [24, 25, 1000]))
 def test_a_long_list_of_categories_is_abbreviated_and_its_sums_cover_all(
     count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

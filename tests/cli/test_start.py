@@ -9,11 +9,14 @@ import pytest
 from support.command_line import Terminal, invoke, refused
 from support.own_processes import usual_signals
 from support.reviews import answers, wait_for
+from support.thorough import thorough_but
 
 from sortal.cli import start
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # Ctrl-C, or the terminal is closed
+@pytest.mark.parametrize(
+    "number", thorough_but([signal.SIGHUP], [signal.SIGINT, signal.SIGHUP])
+)  # Ctrl-C, or the terminal is closed
 def test_the_page_is_served_until_ctrl_c(tmp_path: Path, number: signal.Signals) -> None:
     words = [sys.executable, "-m", "sortal", "app", str(tmp_path), "--no-browser"]
     pipe = subprocess.PIPE

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from support.thorough import thorough_but
 
 from sortal import KEstimate, SemiSupervisedKMeans, estimate_k
 from sortal.clustering.estimate_k import (
@@ -160,7 +161,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return ks
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", thorough_but(["brent"], METHODS))
 def test_a_call_interrupted_anywhere_resumes_to_the_same_result(tried: list[int], method: KMethod) -> None:
     rows = lattice(100, 2)
     options: dict[str, Any] = {"k_max": 100, "method": method, "n_init": 4, "random_state": 0}

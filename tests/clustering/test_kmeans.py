@@ -305,6 +305,7 @@ def _process(rank: int, folder: Path) -> None:
     np.savez(folder / f"{rank}.npz", **saved)
 
 
+@pytest.mark.thorough
 def test_two_processes_give_the_clusters_of_one(tmp_path: Path) -> None:
     run_two(_process, tmp_path)
     parts = [np.load(tmp_path / f"{rank}.npz") for rank in range(2)]

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from support import tiny_folder as tiny
 from support.runtimes import CPU
+from support.thorough import thorough_but
 
 from sortal import load_run, predict
 from sortal.discovery.pipeline import discover
@@ -44,7 +45,7 @@ class Projection:
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
-@pytest.mark.parametrize("method", BACKBONES)
+@pytest.mark.parametrize("method", thorough_but(["legogcd", "debgcd"], BACKBONES))
 def test_a_run_sorts_and_predicts_alike(tmp_path: Path, method: str) -> None:
     """RLCD's backbone is saved with its token, to which the class token attends."""
     tiny.write(tmp_path / "images", tiny.planted(4, 2))
@@ -62,7 +63,7 @@ def test_a_run_sorts_and_predicts_alike(tmp_path: Path, method: str) -> None:
     assert np.mean(same) > 0.9, "but for ties, as the head works on saved features"
 
 
-@pytest.mark.parametrize("method", OWN_CLUSTERS)
+@pytest.mark.parametrize("method", thorough_but(["selex", "umap-hdbscan"], OWN_CLUSTERS))
 def test_clusters_of_a_methods_own_keep_labels_and_predict_by_nearest_means(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ def test_a_folder_with_other_content_is_left_alone(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick")
 def test_the_same_seed_gives_the_same_result_and_progress_is_reported(tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []

@@ -15,6 +15,7 @@ from conftest import SortedRun
 from support import accelerator
 from support import tiny_folder as tiny
 from support.accelerator import Accelerator
+from support.thorough import thorough_but
 
 from sortal.config import Contrast, Training
 from sortal.discovery.prediction import draw_report, predict
@@ -58,7 +59,7 @@ def test_the_pretended_accelerator_follows_its_tensors(device: Accelerator) -> N
 
 
 @pytest.mark.usefixtures("quickly")
-@pytest.mark.parametrize("method", ["sortal", "simgcd"])
+@pytest.mark.parametrize("method", thorough_but(["simgcd"], ["sortal", "simgcd"]))
 def test_discover(method: str, device: Accelerator, tmp_path: Path) -> None:
     tiny.write(tmp_path / "images", tiny.planted(8, 6))
     run = tiny.sort(tmp_path / "images", tmp_path / "run", method=method, k=6, runtime=THERE)

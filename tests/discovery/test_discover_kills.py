@@ -111,6 +111,7 @@ def stages_of(ended: Ended) -> list[int]:
     return [int(what[1]) for what in ended.each("at") if what.startswith("[")]
 
 
+@pytest.mark.thorough
 def test_a_run_killed_in_every_stage_ends_like_an_undisturbed_one(
     fork_server: ForkServer, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_run_killed_in_every_stage_ends_like_an_undisturbed_one(
     assert load_run(out).facts.hashes == load_run(undisturbed.out).facts.hashes
 
 
+@pytest.mark.thorough
 def test_a_classifier_killed_in_training_resumes_and_ends_like_an_undisturbed_one(
     fork_server: ForkServer, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

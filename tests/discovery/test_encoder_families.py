@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support import tiny_encoders, tiny_folder
 from support.runtimes import CPU
+from support.thorough import thorough_but
 
 from sortal.discovery.prediction import predict
 from sortal.images.store.packing import Settings
@@ -14,7 +15,9 @@ from sortal.learning.backbones.registry import load_backbone
 pytestmark = pytest.mark.usefixtures("no_network", "quickly")
 
 
-@pytest.mark.parametrize("family", ["siglip", "swin", "convnext", "efficientnet", "open_clip"])
+@pytest.mark.parametrize(
+    "family", thorough_but(["convnext"], ["siglip", "swin", "convnext", "efficientnet", "open_clip"])
+)
 def test_a_network_of_any_family_sorts_and_predicts(family: str, tmp_path: Path) -> None:
     files = tiny_folder.planted(each=4, labelled=3)
     tiny_folder.write(tmp_path / "images", files)

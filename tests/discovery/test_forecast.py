@@ -234,9 +234,9 @@ def test_a_forecast_that_fails_keeps_no_run_from_starting(tmp_path: Path, monkey
         ("vit_tiny_patch16_224", 224, 112),
         ("vit_tiny_patch16_224", 112, None),
         ("test_vit", 160, 112),
-        ("vit_small_patch32_224", 224, 128),
-        ("vit_small_patch8_224", 96, None),
-        ("resnet18", 224, None),
+        pytest.param("vit_small_patch32_224", 224, 128, marks=pytest.mark.thorough),
+        pytest.param("vit_small_patch8_224", 96, None, marks=pytest.mark.thorough),
+        pytest.param("resnet18", 224, None, marks=pytest.mark.thorough),
     ],
 )
 def test_a_smaller_size_is_one_that_the_network_can_be_made_for(

@@ -20,6 +20,7 @@ from support import tiny_encoders
 from support import tiny_folder as tiny
 from support.runtimes import CPU
 from support.sample_run import sample_run
+from support.thorough import thorough_but
 
 from sortal.discovery import onnx_graph
 from sortal.discovery.exporting import export
@@ -85,7 +86,7 @@ def a_model(folder: Path, backbone: Backbone, *, head: bool = False) -> Run:
     return replace(run, folder=folder, facts=facts, head=weights, confidence=confidence)
 
 
-@pytest.mark.parametrize("head", [False, True])
+@pytest.mark.parametrize("head", thorough_but([True], [False, True]))
 def test_a_vision_transformer_with_further_tokens_is_one_graph_for_any_batch(head: bool, tmp_path: Path) -> None:
     """That the graph computes what predict does is checked whenever one is written."""
     backbone = load_backbone(tiny_encoders.write(tmp_path / "vit", "vit"))

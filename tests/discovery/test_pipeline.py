@@ -18,6 +18,7 @@ from conftest import SortedRun
 from support import tiny_folder as tiny
 from support.rounding import rounding
 from support.runtimes import CPU
+from support.thorough import thorough_but
 from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 from support.tiny_methods import double_precision
 
@@ -104,7 +105,7 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     assert (trained[-1][1].labels >= 0).sum() == 3 * LABELLED
 
 
-@pytest.mark.parametrize("method", ["gcd", "uno"])
+@pytest.mark.parametrize("method", thorough_but(["gcd"], ["gcd", "uno"]))
 def test_the_order_of_rows_does_not_matter(copied_run: SortedRun, tmp_path: Path, method: str) -> None:
     """But for rounding, which training amplifies, so it is in float64."""
     files, rows = [*copied_run.truth], []
@@ -176,6 +177,7 @@ def test_an_estimated_k_is_reused_and_damaged_caches_are_rebuilt(
         assert tables(copied_run.out) == before
 
 
+@pytest.mark.thorough
 def test_other_training_settings_train_again_and_earlier_models_are_reused(
     copied_run: SortedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +206,7 @@ def test_other_training_settings_train_again_and_earlier_models_are_reused(
     assert found.hashes.images == first.hashes.images
 
 
+@pytest.mark.thorough
 def test_an_added_image_and_a_changed_label_repeat_only_the_stages_that_depend_on_them(
     tmp_path: Path, sorted_run: SortedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +251,7 @@ def test_the_caller_keeps_its_number_of_threads(copied_run: SortedRun, monkeypat
         torch.set_num_threads(before)
 
 
+@pytest.mark.thorough
 def test_the_truth_affects_only_the_metrics(sorted_run: SortedRun, tmp_path: Path) -> None:
     """Given for some images, invented for all, or absent."""
     files, rows = [*sorted_run.truth], []
@@ -351,7 +355,7 @@ def test_labels_that_contradict_each_other_may_leave_one_class(tmp_path: Path) -
     assert (found.k.known, found.k.method, found.counts()["labelled"]) == (1, "separation", 1)
 
 
-@pytest.mark.parametrize("labelled", [0, 1])
+@pytest.mark.parametrize("labelled", thorough_but([1], [0, 1]))
 def test_images_that_all_look_the_same_may_be_one_category(labelled: int, tmp_path: Path) -> None:
     names = [f"{'ash' if row < labelled else 'unlabelled'}/{row}.png" for row in range(4)]
     tiny.write(tmp_path / "images", dict.fromkeys(names, "ash 0"))
@@ -403,6 +407,7 @@ def test_broken_files_are_listed_and_skipped(tmp_path: Path, capsys: pytest.Capt
     assert all(file in out for file in broken)
 
 
+@pytest.mark.thorough
 def test_a_class_without_readable_images_is_not_known(tmp_path: Path) -> None:
     truth = tiny.write(tmp_path / "images")
     tiny.break_some(tmp_path / "images", [file for file in truth if tiny.label_of(file) == "beech"])

@@ -18,6 +18,7 @@ from PIL import Image
 from support import tiny_folder as tiny
 from support.rounding import rounding
 from support.runtimes import CPU
+from support.thorough import thorough_but
 from support.tiny_folder import CLASSES, EACH, OLD, scores_of, sort, spy
 
 from sortal.discovery import prediction, results
@@ -422,6 +423,7 @@ def test_an_update_needs_no_original_files_and_quarantines_unreadable_files_once
     assert sum(category.size for category in after.categories) == N + 5
 
 
+@pytest.mark.thorough
 def test_of_two_simultaneous_updates_neither_is_lost(
     copied_run: SortedRun, more: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -475,7 +477,7 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
 # Reviewed categories; test_decisions.py checks each decision
 
 
-@pytest.mark.parametrize("method", ["kmeans", "rankstats"])
+@pytest.mark.parametrize("method", thorough_but(["kmeans"], ["kmeans", "rankstats"]))
 def test_a_reviewed_run_predicts_and_is_updated_with_the_names_that_people_gave(
     sorted_run: SortedRun, more: Path, tmp_path: Path, method: str
 ) -> None:

@@ -74,11 +74,17 @@ Together = tuple[Path, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Together:
-    """Two processes; one of their runs was begun by a single process, which was interrupted while it trained."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with images, one of which is broken."""
     folder = tmp_path_factory.mktemp("together")
     tiny.write(folder / "images", tiny.planted(10, 6))
     tiny.break_some(folder / "images", [BROKEN])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def together(folder: Path) -> Together:
+    """Two processes; one of their runs was begun by a single process, which was interrupted while it trained."""
 
     def stop(what: str, done: int, _: int) -> None:
         if "Learning 6 categories" in what or ("categories: Training" in what and done == 2):
@@ -91,6 +97,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Together:
     return folder, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_sort_like_one(together: Together, name: str, tmp_path: Path) -> None:
     """All return the run, and one writes it; a single process finds everything cached."""
@@ -105,16 +112,19 @@ def test_two_processes_sort_like_one(together: Together, name: str, tmp_path: Pa
     assert tiny.tables(again.folder) == tiny.tables(folder / "two" / name)
 
 
+@pytest.mark.thorough
 def test_two_processes_resume_a_run_of_one(together: Together) -> None:
     tiny.assert_same_tables(together[0] / "interrupted", together[0] / "two/sortal")
 
 
+@pytest.mark.thorough
 def test_only_the_first_process_reports(together: Together) -> None:
     first, second = together[1]
     assert any("could not be read" in text for text in first["said"])
     assert second["said"] == []
 
 
+@pytest.mark.thorough
 def test_an_error_ends_all_processes_and_leaves_no_run(together: Together) -> None:
     folder, (first, second) = together
     assert first["missing"].startswith("InputError: The image folder")
@@ -132,10 +142,10 @@ def torchrun(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=300)
 
 
-def test_torchrun_sorts_with_the_command_line_which_writes_one_result(together: Together, tmp_path: Path) -> None:
+def test_torchrun_sorts_with_the_command_line_which_writes_one_result(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ["--method=gcd", "--epochs=1", "--backbone=convnet", "--k=6", "--device=cpu", "--json"]
-    done = torchrun("discover", together[0] / "images", "--out", out, *options)
+    done = torchrun("discover", folder / "images", "--out", out, *options)
     assert done.returncode == 0, done.stderr  # torchrun would take 3, for files left out, for a crash
     assert json.loads(done.stdout)["folder"] == str(out)
     assert done.stderr.count("could not be read") == 1

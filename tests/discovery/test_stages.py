@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from scipy.special import softmax
 from support import tiny_folder as tiny
 from support.runtimes import CPU
+from support.thorough import thorough_but
 from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, scores_of, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
@@ -62,8 +63,10 @@ K_LAST = ("pixels", "learn", "features", "k", "clusters")
 def test_k_is_estimated_first_if_training_depends_on_it() -> None:
     """Or if it is estimated on raw features, unless nothing is trained."""
 
+    some = a_job(tiny.as_array(), Path("run"))
+
     def job(settings: Discovery, recipe: Recipe) -> Job:
-        return replace(a_job(tiny.as_array(), Path("run")), settings=settings, recipe=recipe)
+        return replace(some, settings=settings, recipe=recipe)
 
     every = [Discovery(method=method, k=k) for method in sorted(BUILT_IN) for k in (AUTO, 6)]
     for asked in every:
@@ -146,7 +149,7 @@ def test_a_setback_of_training_is_noted_once(tmp_path: Path, monkeypatch: pytest
 # Methods that train a classifier
 
 
-@pytest.fixture(scope="module", params=CLASSIFYING)
+@pytest.fixture(scope="module", params=thorough_but(["rankstats"], CLASSIFYING))
 def classified(
     request: pytest.FixtureRequest, sorted_run: SortedRun, tmp_path_factory: pytest.TempPathFactory, quickly: None
 ) -> Classified:
@@ -269,7 +272,7 @@ def test_only_the_trained_block_of_a_transformer_is_saved_before_training(tmp_pa
     assert with_initial(tmp_path / "learn").fingerprint() == fingerprint
 
 
-@pytest.mark.parametrize("method", CLASSIFYING)
+@pytest.mark.parametrize("method", thorough_but(["simgcd"], CLASSIFYING))
 def test_without_any_label_the_head_alone_sorts(sorted_run: SortedRun, tmp_path: Path, method: str) -> None:
     found = sort(sorted_run.images, tmp_path / "looks", method=method, folders="ignore", k=4)
     assert tuple(found.names.values()) == tuple(f"new {number}" for number in range(1, 5))
@@ -324,7 +327,7 @@ def test_images_for_validation_are_not_sorted(tmp_path: Path) -> None:
     assert not accuracies(tmp_path / "run")
 
 
-@pytest.mark.parametrize("method", ["gcd", "uno"])
+@pytest.mark.parametrize("method", thorough_but(["gcd"], ["gcd", "uno"]))
 def test_validation_images_select_the_epoch_and_are_not_sorted(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,7 +369,7 @@ def test_validation_images_select_the_epoch_and_are_not_sorted(
     assert found.facts.images[0].images == N
 
 
-@pytest.mark.parametrize("method", CLASSIFYING)
+@pytest.mark.parametrize("method", thorough_but(["simgcd"], CLASSIFYING))
 def test_unreadable_files_do_not_break_a_job_with_validation(tmp_path: Path, method: str) -> None:
     """One class loses all its labelled images but not its validation image, which leaves a gap in the numbers."""
     truth = tiny.write(tmp_path, {**tiny.planted(), **{f"{name}/validation.png": f"{name} 100" for name in OLD}})

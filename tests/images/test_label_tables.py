@@ -161,6 +161,7 @@ def test_a_missing_column_is_refused(tmp_path: Path) -> None:
         assert f"{found}." in message
 
 
+@pytest.mark.thorough
 def test_invalid_columns_of_parquet_are_refused(tmp_path: Path) -> None:
     refused(put_parquet(tmp_path, path=["a"], label=["b"]), "missing: 'file_name'. Its columns are: 'path', 'label'")
     twice = pa.Table.from_arrays([pa.array(["a"])] * 3, names=["file_name", "label", "label"])

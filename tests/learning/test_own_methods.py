@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from support import tiny_run
 from support.runtimes import CPU
 from support.stores import small_store
+from support.thorough import thorough_but
 from support.tiny_run import LARGE, SMALL, a_set, named, same, settings, weights
 from torch import Tensor, nn
 
@@ -101,7 +102,7 @@ def fit(method: Method, kind: str, folder: Path | None = None, **changes: Any) -
     tiny_run.train(method, *data, config, folder=folder, runtime=CPU, budget=ROOM, checkpoint_every=0.0)
 
 
-@pytest.mark.parametrize("kind", ["live", "cached"])
+@pytest.mark.parametrize("kind", thorough_but(["live"], ["live", "cached"]))
 def test_all_of_it_is_used_and_resumes_to_the_same_weights_from_any_step(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from support import tiny_run
 from support.fork_server import KILLED, Ended, ForkServer
 from support.runtimes import CPU
 from support.stores import small_store
+from support.thorough import thorough_but
 from support.tiny_folder import contents
 from support.tiny_methods import NAMES, TRANSFORMED, small
 from support.tiny_run import (
@@ -60,6 +61,7 @@ def comes_to(stage: str, least: int) -> Callable[[list[Any]], bool]:
     return lambda words: words[2] >= least if words[1] == stage else words[1] == tiny_run.LEARNING
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "every"), [("live", 0.04), ("file", 0.0)])
 def test_a_run_killed_at_random_moments_ends_like_an_uninterrupted_one(
     fork_server: ForkServer, tmp_path: Path, kind: str, every: float
@@ -79,7 +81,9 @@ def test_a_run_killed_at_random_moments_ends_like_an_uninterrupted_one(
     assert list(map(timeless, last.each("result"))) == list(map(timeless, whole.each("result")))
 
 
-@pytest.mark.parametrize(("kind", "epochs", "batch_size", "each"), [("live", 1, 6, 2), ("file", 1, 18, 3)])
+@pytest.mark.parametrize(
+    ("kind", "epochs", "batch_size", "each"), thorough_but([("live", 1, 6, 2)], [("live", 1, 6, 2), ("file", 1, 18, 3)])
+)
 def test_a_run_killed_before_any_file_operation_resumes(
     fork_server: ForkServer, tmp_path: Path, kind: str, epochs: int, batch_size: int, each: int
 ) -> None:
@@ -146,7 +150,7 @@ def interrupt(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), CrashError("full")])
-@pytest.mark.parametrize("at", [0, 1, STEPS, STEPS + 1, 3 * STEPS])
+@pytest.mark.parametrize("at", thorough_but([0, STEPS + 1], [0, 1, STEPS, STEPS + 1, 3 * STEPS]))
 def test_the_same_call_with_the_same_method_resumes(tmp_path: Path, whole: Any, at: int, error: BaseException) -> None:
     """As in a notebook; an interrupted method, even before the first step, has its initial weights."""
     method = a_convnet()
@@ -181,7 +185,10 @@ def test_the_best_weights_before_an_interruption_are_kept(tmp_path: Path, monkey
 # Tokens and chunks
 
 
-@pytest.mark.parametrize(("precision", "budget"), [("bf16", IN_MEMORY), ("float32", tiny_run.IN_A_FILE)])
+@pytest.mark.parametrize(
+    ("precision", "budget"),
+    [("bf16", IN_MEMORY), pytest.param("float32", tiny_run.IN_A_FILE, marks=pytest.mark.thorough)],
+)
 def test_tokens_in_memory_are_recomputed_even_in_another_place(tmp_path: Path, precision: str, budget: Budget) -> None:
     kind: dict[str, Any] = {"views": 3, "precision": precision}
     whole = resume(tmp_path / "whole", a_transformer(), budget=IN_MEMORY, **kind)
@@ -263,7 +270,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Ends:
     return found
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", thorough_but(["gcd", "sortal", "uno"], ALL))
 def test_every_method_resumes_from_any_step_to_the_same_weights_and_buffers(
     tmp_path: Path, ends: Ends, name: str
 ) -> None:

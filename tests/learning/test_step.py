@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from support.thorough import thorough_but
 from support.tiny_methods import NAMES, convnet, double_precision, small
 from support.tiny_run import weights
 from torch import Tensor, nn
@@ -361,7 +362,7 @@ def stepped(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("chunks", "room"), [(5, None), (1, 4)])
+@pytest.mark.parametrize(("chunks", "room"), thorough_but([(5, None)], [(5, None), (1, 4)]))
 def test_every_method_ends_with_the_same_weights_and_buffers_in_any_number_of_chunks(
     processes: Processes, caplog: pytest.LogCaptureFixture, name: str, chunks: int, room: int | None
 ) -> None:

@@ -703,6 +703,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     return folder, [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
+@pytest.mark.thorough
 @double_precision()
 @pytest.mark.parametrize(("how", "chunks"), [("1", 1), ("3", 3), ("one that is idle", 1), ("one that is tight", 4)])
 def test_a_step_of_two_processes_gives_the_gradients_of_one(both: Both, how: str, chunks: int) -> None:
@@ -738,6 +739,7 @@ def assert_ends_like_one_process(ends: list[END], name: str, folder: Path | None
         assert same({f"backbone.{key}": saved[key] for key in saved}, {k: ours[k] for k in ours if "backbone." in k})
 
 
+@pytest.mark.thorough
 @double_precision()
 @pytest.mark.parametrize("name", ["no trunk", "kept", "in chunks", "uneven", *NAMES, "again", "resumed", "in a file"])
 def test_two_processes_end_like_one(both: Both, name: str) -> None:
@@ -752,6 +754,7 @@ def test_two_processes_end_like_one(both: Both, name: str) -> None:
         assert ends[0][1]["filled"] == len(ends[0][1]["queue"]) == 16
 
 
+@pytest.mark.thorough
 def test_an_error_in_one_process_ends_the_run_in_all(both: Both) -> None:
     """Running out of memory in all processes or in one."""
     for found in both[1]:

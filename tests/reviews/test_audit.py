@@ -149,7 +149,7 @@ def test_any_samples_give_a_valid_interval(counts: list[tuple[int, int, int]]) -
 def test_intervals_hold_for_what_is_left_after_failures(images: list[int], right: list[int]) -> None:
     generator, failed = np.random.default_rng(0), cache(Tally.failed)
     overall, each = list[bool](), list[bool]()
-    for _ in range(400):
+    for _ in range(200):
         left, dropped = list[tuple[int, int, Tally]](), list[Tally]()
         for total, good in zip(images, right, strict=True):
             sampled = due(total, NO_TALLY)

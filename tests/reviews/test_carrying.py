@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from support import tiny_folder as tiny
 from support.runtimes import CPU
 from support.sample_run import sample_run
+from support.thorough import thorough_but
 from support.tiny_folder import sort
 
 from sortal.discovery import label_splits, stages
@@ -101,7 +102,7 @@ def assert_kept(run: Run, decided: dict[str, str], rejected: tuple[str, int]) ->
     assert not (run.folder / DECISIONS).exists()
 
 
-@pytest.mark.parametrize("changes", [{"seed": 5}, {"method": "gcd", "k": "auto"}], ids=str)
+@pytest.mark.parametrize("changes", thorough_but([{"seed": 5}], [{"seed": 5}, {"method": "gcd", "k": "auto"}]), ids=str)
 def test_decisions_hold_in_another_run(copied: Run, changes: dict[str, Any], tmp_path: Path) -> None:
     before, decided, rejected = reviewed(copied)
     after = sort(tmp_path / "images", tmp_path / "run", **{"method": "kmeans", "k": 7, **changes})

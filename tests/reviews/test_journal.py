@@ -110,6 +110,7 @@ def test_a_category_made_after_another_was_undone_is_joined(tmp_path: Path) -> N
     assert "oak" not in names
 
 
+@pytest.mark.thorough
 @settings(max_examples=5)
 @given(random=st.randoms(use_true_random=False))
 def test_made_up_journals_are_followed_or_refused_by_their_line(run: Run, random: Random) -> None:

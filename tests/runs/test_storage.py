@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from support.decisions import apply
 from support.sample_run import doubted, sample_run
 from support.saved_runs import CANDIDATE, REJECTED, SCORES, a_run, assert_same, hostile_run
+from support.thorough import thorough_but
 
 from sortal.config import Ranks, Recipe, Training
 from sortal.errors import InputError
@@ -323,7 +324,7 @@ def damage_report(folder: Path, name: str, content: bytes | None) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", [*REQUIRED, *OPTIONAL])
+@pytest.mark.parametrize("name", thorough_but([*TABLES[:2], storage.METRICS, storage.CENTRES], [*REQUIRED, *OPTIONAL]))
 def test_a_missing_truncated_or_foreign_file_is_damage(sound: Path, name: str) -> None:
     if name in REQUIRED:
         assert name in damage_report(sound, name, None)

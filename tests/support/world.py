@@ -29,7 +29,7 @@ class Trial:
     """One attempt of an attack: its number, random choices of its own, and a new folder.
 
     Trials go through the cases of an attack by their number, and are random beyond that. Number 0 is part of
-    `make test`, so an attack that takes long may take less of it then.
+    `make test` or `make thorough`, so an attack that takes long may take less of it then.
     """
 
     number: int

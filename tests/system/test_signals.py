@@ -246,7 +246,11 @@ def resume(folder: Path, whole: Whole, kind: str = "live", stage: str = LEARNING
 
 @pytest.mark.parametrize(
     ("kind", "stops"),
-    [("live", range(1, EPOCHS * STEPS + 1)), ("file", (1, STEPS, STEPS + 2)), ("memory", (STEPS - 1,))],
+    [
+        ("live", range(1, EPOCHS * STEPS + 1)),
+        pytest.param("file", (1, STEPS, STEPS + 2), marks=pytest.mark.thorough),
+        ("memory", (STEPS - 1,)),
+    ],
 )
 def test_a_run_stops_with_a_checkpoint_of_its_step_and_resumes(
     tmp_path: Path, whole: Whole, kind: str, stops: Sequence[int]

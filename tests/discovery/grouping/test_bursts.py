@@ -179,6 +179,7 @@ def test_a_burst_is_sorted_as_one_image_and_keeps_its_label(tmp_path: Path, monk
     assert a.category_id[free[-1]] == a.category_id[labelled]
 
 
+@pytest.mark.thorough
 def test_without_bursts_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tiny.quickly():
         with monkeypatch.context() as comparing:

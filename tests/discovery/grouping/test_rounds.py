@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from support import tiny_folder as tiny
 from support.runtimes import CPU
+from support.thorough import thorough_but
 
 from sortal.config import Discovery, Rounds
 from sortal.discovery import defaults, stages
@@ -230,7 +231,7 @@ def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch
     assert len(again.categories) == 5
 
 
-@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("restart", thorough_but([True], [True, False]))
 def test_the_best_of_several_classifiers_is_refined(
     restart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,7 +366,16 @@ def test_smoothed_features_choose_among_the_likely_ks(tmp_path: Path) -> None:
     assert alone.interval[0] <= 3 < 6 <= alone.interval[1]
 
 
-@pytest.mark.parametrize(("old", "k"), [((), "auto"), ((), 6), (tiny.OLD[:1], "auto"), (tiny.CLASSES, "auto")], ids=str)
+@pytest.mark.parametrize(
+    ("old", "k"),
+    [
+        ((), "auto"),
+        (tiny.CLASSES, "auto"),
+        pytest.param((), 6, marks=pytest.mark.thorough),
+        pytest.param(tiny.OLD[:1], "auto", marks=pytest.mark.thorough),
+    ],
+    ids=str,
+)
 def test_no_one_and_all_classes_may_be_known(old: tuple[str, ...], k: int | str, tmp_path: Path) -> None:
     tiny.write(tmp_path / "images", tiny.planted(each=10, labelled=7, old=old))
     with tiny.quickly():

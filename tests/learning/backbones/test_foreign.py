@@ -92,6 +92,7 @@ def test_what_is_no_backbone_is_refused(given: Any, said: str) -> None:
         load_backbone("net.py:Net")
 
 
+@pytest.mark.thorough
 def test_a_module_sorts_with_the_defaults_without_a_gpu(tmp_path: Path, quickly: None) -> None:
     """It is trained as a whole, so that there are no frozen blocks to cache views of."""
     tiny.write(tmp_path / "images")

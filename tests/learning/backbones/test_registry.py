@@ -245,10 +245,10 @@ def test_offline_the_cache_of_the_hub_is_used(hub: Path) -> None:
     ("name", "size", "trained"),
     [
         ("test_vit.r160_in1k", 64, 0),
-        ("test_resnet", 40, 1),
         ("convnet", 12, 1),
-        ("vit_small_patch16_dinov3", 32, 2),
         ("vit_small_patch14_reg4_dinov2", 28, 2),
+        pytest.param("test_resnet", 40, 1, marks=pytest.mark.thorough),
+        pytest.param("vit_small_patch16_dinov3", 32, 2, marks=pytest.mark.thorough),
     ],
 )
 def test_a_saved_backbone_is_restored(name: str, size: int, trained: int, tmp_path: Path) -> None:
@@ -277,9 +277,10 @@ def test_a_saved_backbone_is_restored(name: str, size: int, trained: int, tmp_pa
 @pytest.mark.parametrize(
     ("claim", "problem"),
     [
-        (
+        pytest.param(
             {"name": "vit_7b_patch16_dinov3"},
             r"x\.json' names vit_7b_patch16_dinov3 with an image_size of 32, which has 6,",
+            marks=pytest.mark.thorough,  # billions of weights take seconds to be counted
         ),
         ({"image_size": 8192}, r"x\.json' names test_vit with an image_size of 8,192, which has 1"),
         ({"image_size": 10**4000}, "image_size must be at most 8,192, got 1000"),
@@ -354,6 +355,7 @@ def test_a_fingerprint_does_not_depend_on_the_device() -> None:
 REAL = Path(__file__).parents[4] / "shared/weights/vit_small_patch14_dinov2.safetensors"
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not REAL.is_file(), reason="needs the weights of a real ViT in shared/weights")
 def test_a_real_vit_is_loaded_and_resampled_to_another_grid(tmp_path: Path) -> None:
     """The file is float16, with position embeddings of 37 × 37 patches."""

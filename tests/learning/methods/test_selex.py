@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as nnf
+from support.thorough import thorough_but
 from support.tiny_methods import CASES, Row, batch_of, contrast, convnet, dot, mean, small, start_epoch, values
 from torch import Tensor
 
@@ -164,7 +165,7 @@ def test_each_constant_changes_the_right_losses_by_the_right_amount(name: str) -
     assert after == pytest.approx(expected, rel=1e-11, abs=1e-11)
 
 
-@pytest.mark.parametrize("c", [SMALL, CURVED], ids=["flat", "curved"])
+@pytest.mark.parametrize("c", thorough_but([SMALL], [SMALL, CURVED]), ids=["flat", "curved"])
 def test_gradients_match_differences_and_reach_projections_only(c: SelfExpertise) -> None:
     """Features decide only what is far. On the ball, some of the projections are cut to its radius."""
     labels, method, outputs = CASES["mixed"][0], a_method([0, 1], 5, c), synthetic(6)

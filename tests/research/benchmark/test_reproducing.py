@@ -20,6 +20,7 @@ from PIL import Image
 from support import layouts
 from support.command_line import invoke
 from support.runtimes import CPU
+from support.thorough import thorough_but
 
 from sortal.config import Contrast
 from sortal.images import datasets
@@ -35,6 +36,7 @@ from sortal.research.benchmark.task import Task, read, settings_of
 
 pytestmark = pytest.mark.usefixtures("quickly", "few_classes")
 
+QUICK = ("table2/cifar10/kmeans", "table3/cub/gcd")
 EVERY = os.environ.get("EVERY_PRESET") == "1"
 CLASSES, OLD, EACH = 6, (0, 2, 5), 8  # EACH: training images of a class
 WHOLE = read_class_split
@@ -108,7 +110,7 @@ def test_every_data_set_is_tried() -> None:
     assert {PRESETS[name].dataset for name in differing()} == {preset.dataset for preset in PRESETS.values()}
 
 
-@pytest.mark.parametrize("name", PRESETS if EVERY else differing())
+@pytest.mark.parametrize("name", thorough_but(QUICK, PRESETS if EVERY else differing()))
 def test_a_preset_runs_from_published_files_to_its_table(name: str, roots: dict[str, Path]) -> None:
     whole = PRESETS[name]
     root = roots[whole.dataset]

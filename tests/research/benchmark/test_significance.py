@@ -98,6 +98,7 @@ def test_the_interval_of_a_few_values_is_that_of_all_their_resamples() -> None:
     assert interval(splits) == pytest.approx(tuple(exact))
 
 
+@pytest.mark.thorough
 def test_the_width_is_that_of_the_standard_error() -> None:
     """Of n normal values, the interval is about 1.96 standard errors to each side.
 

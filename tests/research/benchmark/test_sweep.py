@@ -274,6 +274,7 @@ def test_every_run_has_the_floor_and_the_ceiling_of_its_seed(done: Done) -> None
     assert len([*(done.out / "cache/digits/bounds").iterdir()]) == 1
 
 
+@pytest.mark.thorough
 def test_the_test_split_affects_only_the_epoch_of_gcd(done: Done, tmp_path: Path) -> None:
     """With noise in place of test images, the figures on the unlabelled images are the same."""
     root = shutil.copytree(done.root, tmp_path / "digits")
@@ -289,6 +290,7 @@ def test_the_test_split_affects_only_the_epoch_of_gcd(done: Done, tmp_path: Path
             assert after == before
 
 
+@pytest.mark.thorough
 def test_k_is_estimated_on_raw_features_by_the_papers_rule(done: Done, tmp_path: Path) -> None:
     """Even for methods that train; the curve is recorded too."""
     out = shutil.copytree(done.out, tmp_path / "out")
@@ -415,6 +417,7 @@ def test_the_key_covers_everything_that_decides_the_result(root: Path, tmp_path:
     assert len({key, *keys}) == 1 + len(keys)
 
 
+@pytest.mark.thorough
 def test_a_run_is_replaced_only_when_its_successor_is_complete(root: Path, tmp_path: Path) -> None:
     first, reports = swept(presets(root, "kmeans"), root, tmp_path), Reports()
     (place,) = first.folders
@@ -512,6 +515,7 @@ def test_invalid_sweeps_are_refused_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.thorough
 def test_unreadable_files_are_left_out_of_both_splits(root: Path, tmp_path: Path) -> None:
     mine, reports = shutil.copytree(root, tmp_path / "digits"), Reports()
     train, test = (datasets.load("folder", mine, part=part) for part in ("train", "test"))
@@ -553,6 +557,7 @@ def test_images_may_be_rows_of_an_array_and_weights_a_file(tmp_path: Path) -> No
 # Several processes
 
 
+@pytest.mark.thorough
 def test_two_processes_give_the_results_of_one(done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same order, although tasks that share their training go to one process; a failed run is named.
 
@@ -611,6 +616,7 @@ def end_while_training(root: str, out: str) -> int:
     return code
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
 def test_the_processes_of_a_sweep_end_together(fork_server: ForkServer, root: Path, tmp_path: Path) -> None:
     """One that is killed makes room for the next; Ctrl-C ends all, which save what they have learned."""

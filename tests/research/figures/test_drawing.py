@@ -75,6 +75,7 @@ def panels_of(drawn: Figure) -> dict[str, NDArray[np.float64]]:
     }
 
 
+@pytest.mark.thorough
 def test_attention_is_that_of_the_network_before_and_after_training(trained: Run) -> None:
     """Computed from the initial weights of the run, and from its cached pixels or, without these, unchanged files."""
     images, file = Path(str(trained.facts.images[0].folder)), trained.assignments.files[7]
@@ -98,6 +99,7 @@ def test_attention_is_that_of_the_network_before_and_after_training(trained: Run
         found()
 
 
+@pytest.mark.thorough
 def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
     monkeypatch.setattr(scatter, "place", lambda x, seed, device: np.stack([np.arange(len(x))] * 2, axis=1))
@@ -120,6 +122,7 @@ def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monke
     assert "Computing features" not in steps, "training began with the raw features, which are cached"
 
 
+@pytest.mark.thorough
 def test_without_images_the_figures_that_need_them_are_left_out(trained: Run, tmp_path: Path) -> None:
     shutil.rmtree(trained.cache / "pixels")
     shutil.rmtree(Path(str(trained.facts.images[0].folder)))
@@ -134,6 +137,7 @@ def test_without_images_the_figures_that_need_them_are_left_out(trained: Run, tm
     assert caption.endswith("Raw features are no longer available.")
 
 
+@pytest.mark.thorough
 def test_images_given_as_an_array_are_drawn_from_the_cache(tmp_path: Path) -> None:
     """A run without training is shown once."""
     array, notes = tiny.as_array(), list[str]()
@@ -148,6 +152,7 @@ def test_images_given_as_an_array_are_drawn_from_the_cache(tmp_path: Path) -> No
         attention(found, runtime=CPU)
 
 
+@pytest.mark.thorough
 def test_damaged_or_missing_initial_weights_are_reported(trained: Run) -> None:
     path, notes = trained.folder / INITIAL, list[str]()
     initial, whole = load_file(path), path.read_bytes()
@@ -185,6 +190,7 @@ def first(made: Path, tmp_path_factory: pytest.TempPathFactory) -> FiguresResult
         return draw(load_run(folder), runtime=CPU)
 
 
+@pytest.mark.thorough
 def test_all_figures_are_drawn_into_the_run(first: FiguresResult) -> None:
     assert (first.left_out, first.out.parts[-2:]) == ({}, ("run", "figures"))
     assert [path.name for path in first.files] == [f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")]
@@ -209,6 +215,7 @@ def check(path: Path) -> None:
     assert not [word for word in (b"dc:date", b"font-family") if word in path.read_bytes()], "text is drawn as shapes"
 
 
+@pytest.mark.thorough
 def test_the_same_run_gives_the_same_bytes_under_any_matplotlib_settings(trained: Run, first: FiguresResult) -> None:
     steps: list[str] = []
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none", "text.usetex": True}):
@@ -250,6 +257,7 @@ def test_only_earlier_figures_are_replaced(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["k-curve.png", "k-curve.svg"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("force", [False, True])
 def test_what_appears_while_figures_are_drawn_is_not_replaced(
     tmp_path: Path, force: bool, monkeypatch: pytest.MonkeyPatch
@@ -279,6 +287,7 @@ def test_figures_do_not_leave_the_run_by_a_link(tmp_path: Path) -> None:
     assert os.listdir(victim) == []
 
 
+@pytest.mark.thorough
 def test_the_pixels_of_a_benchmark_come_from_the_cache_that_is_named(tmp_path: Path) -> None:
     """Its images may be rows of an archive, which have no files."""
     array = tiny.as_array()
@@ -330,7 +339,9 @@ def test_an_invalid_output_folder_is_refused(tmp_path: Path) -> None:
     assert quick(replace(among, folder=pictures / "photos" / "run")).files  # the folder of the run is allowed
 
 
-@pytest.mark.parametrize("content", [b"font.size: 77\n\xff", None], ids=["damaged", "a pipe"])
+@pytest.mark.parametrize(
+    "content", [pytest.param(b"font.size: 77\n\xff", marks=pytest.mark.thorough), None], ids=["damaged", "a pipe"]
+)
 def test_settings_in_the_current_folder_are_ignored(tmp_path: Path, content: bytes | None) -> None:
     """Those of the person are matplotlib's business; figures have a style of their own."""
     (tmp_path / "own").mkdir()

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from support.drawn import texts_of, words
 from support.sample_run import HOSTILE, sample_run
+from support.thorough import thorough_but
 
 from sortal.research.figures import (
     FIGURE_FORMATS,
@@ -35,7 +36,7 @@ def test_a_name_is_drawn_literally(monkeypatch: pytest.MonkeyPatch) -> None:
     assert style.drawable("ab日本") == "ab日\\u672c"
 
 
-@pytest.mark.parametrize("figure", [tsne, legacy_inflation])
+@pytest.mark.parametrize("figure", thorough_but([tsne], [tsne, legacy_inflation]))
 @pytest.mark.usefixtures("by_rows")
 def test_hostile_names_are_only_text(figure: Callable[[Run], Figure], tmp_path: Path) -> None:
     names = (*HOSTILE, *MARKUP)

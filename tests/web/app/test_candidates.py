@@ -121,6 +121,7 @@ def test_a_candidate_becomes_a_class_that_predict_knows(run: Path, client: Clien
     assert "candidate" not in [each["kind"] for each in client.enter().get("/api/queue")["items"]], "one is left"
 
 
+@pytest.mark.thorough
 def test_a_candidate_that_is_nothing_new_stays_or_goes_to_a_category_or_the_bin(client: Client, opened: Open) -> None:
     page = opened(client)
     (item,) = [each for each in client.enter().get("/api/queue")["items"] if each["kind"] == "candidate"]

@@ -121,6 +121,7 @@ def test_a_link_leaves_no_token_and_a_page_can_be_reloaded_and_opened_again(clie
     assert other.evaluate("() => document.cookie") == ""
 
 
+@pytest.mark.thorough
 def test_a_link_that_was_used_says_how_to_get_another(client: Client, page: Page) -> None:
     used = client.server.link()
     client.ask("POST", "/api/enter", token_of(used))
@@ -134,6 +135,7 @@ def test_a_link_that_was_used_says_how_to_get_another(client: Client, page: Page
     page.wait_for_selector(".tiles-of a")
 
 
+@pytest.mark.thorough
 def test_a_page_without_a_link_and_one_of_an_earlier_review_say_so(run: Run, client: Client, page: Page) -> None:
     page.goto(client.origin + "/")
     page.wait_for_selector(".locked")

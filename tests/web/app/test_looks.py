@@ -12,6 +12,8 @@ from support.reviews import Client, saved_run, serving, session_of
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+pytestmark = pytest.mark.thorough
+
 PHONE = (390, 844)
 SCALED = "least => Number(document.querySelector('canvas').dataset.scale) > least"
 

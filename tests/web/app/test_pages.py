@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import numpy as np
 import pytest
 from support.browsing import Open, press, says
 from support.reviews import Client, saved_run, serving, session_of
+from support.thorough import thorough_but
 
 from sortal.images.columns import Columns
 from sortal.images.review_states import ReviewState
 from sortal.reviews.loading import load_run, save_run
 from sortal.reviews.questions import Guide
 from sortal.runs.run import DECISIONS, Run
+
+WINDOW, PHONE = (1400, 900), (390, 844)
 
 
 @pytest.fixture
@@ -137,6 +141,7 @@ def test_keys_do_nothing_while_a_field_or_a_dialog_has_the_keyboard(run: Run, cl
     assert not (run.folder / DECISIONS).exists()
 
 
+@pytest.mark.thorough
 def test_the_bin_takes_images_shows_them_and_gives_them_back(run: Run, client: Client, opened: Open) -> None:
     page = opened(client, "/category/4")
     page.wait_for_selector(".cell img")
@@ -170,6 +175,7 @@ def test_the_bin_takes_images_shows_them_and_gives_them_back(run: Run, client: C
     assert "No images here" not in page.inner_text("main")
 
 
+@pytest.mark.thorough
 def test_images_are_chosen_by_clicks_ranges_and_a_box(client: Client, opened: Open) -> None:
     page = opened(client, "/category/4")
     page.wait_for_selector(".cell img")
@@ -197,6 +203,7 @@ def test_images_are_chosen_by_clicks_ranges_and_a_box(client: Client, opened: Op
     assert page.inner_text(".chosen") == "12 of 12 chosen"
 
 
+@pytest.mark.thorough
 def test_images_that_are_split_off_by_hand_are_settled(client: Client, opened: Open) -> None:
     page = opened(client, "/category/4")
     page.wait_for_selector(".cell img")
@@ -226,6 +233,7 @@ def test_one_key_confirms_what_is_in_view_but_the_marked(run: Run, client: Clien
     assert ((states == ReviewState.CONFIRMED).sum(), (states == ReviewState.REJECTED).sum()) == (11, 1)
 
 
+@pytest.mark.thorough
 def test_a_group_is_a_stack_and_columns_filter_and_colour(tmp_path: Path, opened: Open) -> None:
     run = saved_run(tmp_path / "run", images=120, categories=10)
     rows, group = np.flatnonzero(run.assignments.category_id == 4), run.assignments.group.copy()
@@ -266,6 +274,7 @@ def test_a_group_is_a_stack_and_columns_filter_and_colour(tmp_path: Path, opened
     assert (load_run(run.folder).assignments.reviewed[rows[:3]] == ReviewState.CONFIRMED).all()
 
 
+@pytest.mark.thorough
 def test_a_page_is_confirmed_but_for_labelled_images_of_its_stacks(tmp_path: Path, opened: Open) -> None:
     run = saved_run(tmp_path / "run", images=120, categories=10)
     a = run.assignments
@@ -304,6 +313,7 @@ def test_tabs_see_each_other_and_a_late_decision_changes_nothing(run: Run, clien
     assert [each.decisions for each in [load_run(run.folder)]] == [2]
 
 
+@pytest.mark.thorough
 def test_a_lasso_on_the_map_chooses_images(run: Run, client: Client, opened: Open) -> None:
     page = opened(client, "/map")
     page.wait_for_selector("canvas")
@@ -341,6 +351,7 @@ def client_map(client: Client) -> Any:
     return client.session.map()
 
 
+@pytest.mark.thorough
 def test_two_categories_side_by_side(run: Run, client: Client, opened: Open) -> None:
     page = opened(client, "/pair/4/5")
     page.wait_for_selector(".two .cell img")
@@ -354,6 +365,7 @@ def test_two_categories_side_by_side(run: Run, client: Client, opened: Open) -> 
     assert "new 2" not in names(run)
 
 
+@pytest.mark.thorough
 def test_an_image_is_looked_at_and_moved(run: Run, client: Client, opened: Open) -> None:
     page = opened(client, "/category/4")
     page.wait_for_selector(".cell img")
@@ -370,8 +382,7 @@ def test_an_image_is_looked_at_and_moved(run: Run, client: Client, opened: Open)
     assert (load_run(run.folder).assignments.reviewed == ReviewState.MOVED).sum() == 1
 
 
-@pytest.mark.parametrize("size", [(1400, 900), (390, 844)])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("dark", "size"), thorough_but([(False, PHONE)], product([False, True], [WINDOW, PHONE])))
 def test_no_page_is_wider_than_the_window(client: Client, opened: Open, size: tuple[int, int], dark: bool) -> None:
     page = opened(client, size=size, dark=dark)
     for path in ("/", "/next", "/category/4", "/split/4", "/pair/4/5", "/map", "/image/3", "/refit", "/nothing"):
@@ -381,6 +392,7 @@ def test_no_page_is_wider_than_the_window(client: Client, opened: Open, size: tu
         assert page.evaluate("() => document.documentElement.scrollWidth") <= size[0]
 
 
+@pytest.mark.thorough
 def test_twenty_thousand_images_are_few_elements_and_a_range_is_exact(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -248,6 +248,7 @@ LABEL_ANSWERS = (
 )
 
 
+@pytest.mark.thorough
 def test_a_wrong_label_is_corrected_by_one_key(tmp_path: Path, opened: Open) -> None:
     run = planted(tmp_path / "run")
     rows = np.flatnonzero((run.assignments.status == "labelled") & (run.assignments.category_id == 0))[:5].tolist()
@@ -300,6 +301,7 @@ def _go_to(page: Page, kind: str, *categories: int) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_images_that_fit_nowhere_are_confirmed_or_put_into_the_bin(tmp_path: Path, opened: Open) -> None:
     plain = planted(tmp_path / "plain")
     first, second, third = np.flatnonzero(plain.assignments.status != "labelled")[[0, 5, 9]].tolist()
@@ -329,6 +331,7 @@ def test_images_that_fit_nowhere_are_confirmed_or_put_into_the_bin(tmp_path: Pat
     assert found.assignments.reviewed[third] == ReviewState.CONFIRMED
 
 
+@pytest.mark.thorough
 def test_a_mixed_category_is_split_in_three_gestures(tmp_path: Path, opened: Open) -> None:
     run = planted(tmp_path / "run", mixed=True)
     with serving(session_of(run)) as client:
@@ -358,6 +361,7 @@ def test_the_name_box_takes_nothing_that_was_not_typed(run: Run, client: Client,
     says(page, "to 'as'")
 
 
+@pytest.mark.thorough
 def test_a_question_is_put_off(run: Run, client: Client, opened: Open) -> None:
     page = opened(client, "/next")
     page.wait_for_selector(".answers")
@@ -367,6 +371,7 @@ def test_a_question_is_put_off(run: Run, client: Client, opened: Open) -> None:
     assert client.session.version == 0
 
 
+@pytest.mark.thorough
 def test_an_answer_is_taken_back(run: Run, client: Client, opened: Open) -> None:
     page = opened(client, "/next")
     page.wait_for_selector(".answers")
@@ -379,6 +384,7 @@ def test_an_answer_is_taken_back(run: Run, client: Client, opened: Open) -> None
     assert client.session.version == 0
 
 
+@pytest.mark.thorough
 def test_answers_take_two_rows_on_a_phone_and_the_others_are_a_touch_away(client: Client, opened: Open) -> None:
     page = opened(client, "/next", size=(390, 844))
     page.wait_for_selector(".cell img[src]")
@@ -395,6 +401,7 @@ def test_answers_take_two_rows_on_a_phone_and_the_others_are_a_touch_away(client
     assert more.is_visible()
 
 
+@pytest.mark.thorough
 def test_pages_and_samples_show_groups_as_stacks(tmp_path: Path, opened: Open) -> None:
     run = planted(tmp_path / "run")
     rows, group = np.flatnonzero(run.assignments.category_id == 2), run.assignments.group.copy()

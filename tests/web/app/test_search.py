@@ -81,6 +81,7 @@ def test_show_more_ends_at_the_most_that_a_search_describes(
     assert not page.get_by_text("Show more").is_visible()
 
 
+@pytest.mark.thorough
 def test_a_search_that_was_left_asks_no_more(client: Client, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client.session, "advisor", Seeing(client.session.store))
     page = opened(client)
@@ -102,6 +103,7 @@ def test_a_search_that_was_left_asks_no_more(client: Client, opened: Open, monke
     assert len(asked) == 1
 
 
+@pytest.mark.thorough
 def test_what_is_found_is_decided_by_the_same_keys(client: Client, opened: Open) -> None:
     page = opened(client)
     press(page, "/")
@@ -139,6 +141,7 @@ def test_what_is_found_is_decided_by_the_same_keys(client: Client, opened: Open)
     says(page, "Put 1 image into the new category 'rescued'")
 
 
+@pytest.mark.thorough
 def test_a_search_after_the_end_of_the_review_says_so(client: Client, opened: Open) -> None:
     page = opened(client, "/search")
     page.route("**/api/**", lambda route: route.abort("connectionrefused"))

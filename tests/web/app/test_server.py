@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from conftest import SortedRun
 from support.reviews import Client, answers, saved_run, serving, session_of, token_of, wait_for
+from support.thorough import thorough_but
 
 import sortal
 from sortal.cli.app import main
@@ -76,6 +77,7 @@ def test_variables_for_other_servers_change_nothing(run: Run, monkeypatch: pytes
         assert client.ask("GET", "/api/version", X_Forwarded_Host="evil.example", X_Forwarded_For="::1").code == 200
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="the browser is a script")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_browser_that_stays_does_not_keep_the_review(sorted_run: SortedRun, tmp_path: Path, number: int) -> None:
@@ -171,7 +173,7 @@ def _ask(client: Client) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems end a process without its handlers")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+@pytest.mark.parametrize("number", thorough_but([signal.SIGINT], [signal.SIGINT, signal.SIGTERM]), ids=str)
 def test_a_review_that_ends_while_it_imports_waits_for_that(sorted_run: SortedRun, tmp_path: Path, number: int) -> None:
     """A thread within a library in C++ at the end of Python aborts the process, so none may be left behind."""
     folder, begun, done = sorted_run.copy(tmp_path / "run").out, tmp_path / "begun", tmp_path / "done"

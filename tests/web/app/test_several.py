@@ -137,6 +137,7 @@ def open_dispute(page: Page, client: Client, answer: str) -> None:
     page.wait_for_selector(f".answers button:has-text('{answer}')")
 
 
+@pytest.mark.thorough
 def test_two_people_are_asked_different_questions_and_settle_a_dispute(
     run: Run, client: Client, pages: tuple[Page, Page]
 ) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.browsing import Open, press, says
 from support.reviews import Client, saved_run, serving, session_of
+from support.thorough import thorough_but
 
 from sortal.images.review_states import ReviewState
 from sortal.reviews.history import Review
@@ -83,7 +84,7 @@ def answer_of(page: Page, key: str) -> str:
 # What is chosen
 
 
-@pytest.mark.parametrize("touch", [False, True])
+@pytest.mark.parametrize("touch", thorough_but([False], [False, True]))
 def test_clicks_and_taps_toggle_and_the_answer_says_what_it_will_do(client: Client, opened: Open, touch: bool) -> None:
     page = opened(client, "/next")
     name = asked(page, "Are these all ").removeprefix("Are these all ").partition(",")[0].rstrip("?")

@@ -169,6 +169,7 @@ def test_sureness_is_said_in_words_unless_confidence_is_calibrated(opened: Open,
     assert "Confidence" in page.locator("#viewer dl").inner_text()
 
 
+@pytest.mark.thorough
 def test_a_thumbnail_opens_with_its_pixels_and_printing_shows_every_card(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     page.locator("#sort").select_option("size")
@@ -185,6 +186,7 @@ def test_a_thumbnail_opens_with_its_pixels_and_printing_shows_every_card(opened:
     assert len(titles(page)) == 40
 
 
+@pytest.mark.thorough
 def test_all_images_of_a_category_and_all_doubtful_ones_are_shown_in_pages(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     page.locator("#sort").select_option("size")
@@ -226,6 +228,7 @@ def test_all_images_of_a_category_and_all_doubtful_ones_are_shown_in_pages(opene
     assert "3 images fit nowhere" in page.locator("#look").inner_text()
 
 
+@pytest.mark.thorough
 def test_doubtful_images_of_one_moment_are_shown_once(opened: Open, tmp_path: Path) -> None:
     run = sample_run()
     unsure = np.flatnonzero(run.assignments.status == "unsure")
@@ -238,6 +241,7 @@ def test_doubtful_images_of_one_moment_are_shown_once(opened: Open, tmp_path: Pa
     assert "70 moments" in page.locator("header .lead").inner_text()
 
 
+@pytest.mark.thorough
 def test_the_viewer_has_columns_and_the_other_images_of_a_group(opened: Open, tmp_path: Path) -> None:
     run = sample_run()
     group, names = run.assignments.group.copy(), [""] * 72
@@ -260,6 +264,7 @@ def test_the_viewer_has_columns_and_the_other_images_of_a_group(opened: Open, tm
     assert page.locator("#viewer-place").inner_text() == "2 of 3"
 
 
+@pytest.mark.thorough
 def test_pictures_links_and_the_legend_lead_to_categories(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     page.locator("#search").fill("nothing like it")
@@ -279,6 +284,7 @@ def test_pictures_links_and_the_legend_lead_to_categories(opened: Open, flowers:
     assert page.locator("#lit a").count() == 0
 
 
+@pytest.mark.thorough
 def test_the_viewer_shows_the_original_where_it_finds_it_and_otherwise_the_thumbnail(
     opened: Open, tmp_path: Path
 ) -> None:
@@ -305,6 +311,7 @@ def _source(folder: Path) -> ImageSource:
     return ImageSource(folder=str(folder), images=3, paths={})
 
 
+@pytest.mark.thorough
 def test_the_map_reacts_to_the_pointer_and_to_keys(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     canvas = page.locator("#canvas")
@@ -341,6 +348,7 @@ def test_the_map_reacts_to_the_pointer_and_to_keys(opened: Open, flowers: Path) 
     assert canvas.get_attribute("data-scale") == "1.000"
 
 
+@pytest.mark.thorough
 def test_colours_highlights_and_the_dark_theme_change_what_is_drawn(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     by_category = canvas_bytes(page)
@@ -365,6 +373,7 @@ def test_colours_highlights_and_the_dark_theme_change_what_is_drawn(opened: Open
     assert max(map(int, dark)) < 60
 
 
+@pytest.mark.thorough
 def test_a_map_of_very_many_points_has_their_colours_and_names_only_some(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,6 +435,7 @@ def test_hostile_names_do_nothing(opened: Open, hostile: Path) -> None:
     assert page.locator("#unreadable tbody tr").count() == 8
 
 
+@pytest.mark.thorough
 def test_a_phone_shows_an_image_on_a_tap_and_does_not_scroll_sideways(
     opened: Open, flowers: Path, hostile: Path
 ) -> None:

@@ -19,7 +19,7 @@ from sortal.reviews.history import Review
 from sortal.runs import projection
 from sortal.runs.facts import ImageSource
 from sortal.runs.projection import Mapper
-from sortal.runs.run import LABELLED, STATUSES
+from sortal.runs.run import LABELLED, STATUSES, Run
 from sortal.system import text
 from sortal.system.progress import Runtime
 from sortal.web.report import charts, report, summary
@@ -129,10 +129,13 @@ def test_hostile_names_are_escaped_everywhere() -> None:
     assert len(names[4]) == text.LONGEST_READABLE
 
 
+def many_images() -> Run:
+    return sample_run(categories=30, known=18, images=600, file=lambda row: f"{row:06d}/{'long ' * 20}.jpg")
+
+
 def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "LARGEST_REPORT", 400_000)
-    few = Mapper(place, points=100)
-    run = sample_run(categories=30, known=18, images=600, file=lambda row: f"{row:06d}/{'long ' * 20}.jpg")
+    few, run = Mapper(place, points=100), many_images()
     html = make_report(run, small_store(600, 56), few)
     assert report.LARGEST_REPORT / 2 < len(html) <= report.LARGEST_REPORT
     assert "100 of 600 images" in html.decode()
@@ -144,6 +147,10 @@ def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pyt
     shown = [data["images"]["category"][at] for at in data["map"]["image"]]
     assert (len(shown), set(shown)) == (100, {*range(30)})
 
+
+@pytest.mark.thorough
+def test_a_page_of_even_more_images_has_fewer_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, run = Mapper(place, points=100), many_images()
     monkeypatch.setattr(report, "LARGEST_REPORT", 255_000)
     monkeypatch.setattr(report, "OTHER_ROOM", 8000)
     html = make_report(run, small_store(600, 56), few)

@@ -55,6 +55,15 @@ def opened(window: BrowserContext, client: Client) -> Page:
     return page
 
 
+def test_a_folder_is_chosen_and_what_is_in_it_said(top: Path, window: BrowserContext) -> None:
+    with serving_start(top) as client:
+        page = opened(window, client)
+        choose(page)
+        page.wait_for_selector(f"text=/{IMAGES} images: .* labelled in 5 classes/")
+        page.close()
+
+
+@pytest.mark.thorough
 def test_from_an_empty_start_to_an_exported_folder(top: Path, window: BrowserContext) -> None:
     with serving_start(top) as client:
         page = opened(window, client)
