@@ -82,7 +82,7 @@ def prototype(kind: str, grid: int) -> VisionTransformer:
         size = {"img_size": grid * patch, "depth": 4, "embed_dim": 48, "num_heads": 3, "mlp_ratio": 2}
         net = timm.create_model(name, num_classes=0, global_pool="token", **(size | KINDS[kind].changes))
     if kind == "gates":
-        if not hasattr(net.blocks[-1].attn, "gate"):
+        if not hasattr(net.blocks[-1].attn, "gate"):  # type: ignore[index, union-attr]
             pytest.skip("this timm has no gates")
         net.blocks[-1].attn.gate = nn.Linear(48, 48)  # type: ignore[index, union-attr]
     shake(net)
