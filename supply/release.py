@@ -108,12 +108,14 @@ def incomplete(wheel: Path, source: Path, files: Sequence[str]) -> list[str]:
 
 
 def run(*words: str | Path, extra: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
-    """Run a command and return what it prints; ReleaseError has the end of that if it fails."""
+    """Run a command and return what it prints; ReleaseError has the end of that if it fails, and a file all of it."""
     shown = " ".join(map(str, words))
     environment = {**os.environ, **(extra or {})}
     done = subprocess.run(words, cwd=cwd, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
-        raise ReleaseError(f"{shown}\n{done.stdout[-4000:]}")
+        SCRATCH.mkdir(parents=True, exist_ok=True)
+        (SCRATCH / "failed.txt").write_text(done.stdout, encoding="utf-8")
+        raise ReleaseError(f"{shown}\n{done.stdout[-4000:]}\nAll of it: {SCRATCH / 'failed.txt'}")
     return done.stdout
 
 

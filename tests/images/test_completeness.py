@@ -55,7 +55,7 @@ def test_sound_jpegs_pass_unchanged(width: int, height: int, kind: str, look: st
 def test_a_jpeg_without_its_end_is_refused(width: int, height: int, kind: str, lost: int) -> None:
     data = nasty.jpeg(picture(width, height, "noise"), **JPEGS[kind])
     start = data.index(b"\xff\xda")
-    assert reason(data[: max(len(data) - lost, start)]) == "truncated"
+    assert reason(data[: max(len(data) - lost, start)]) in ("truncated", "damaged")  # the latter by Pillow 12.2
 
 
 def test_a_jpeg_may_have_the_end_of_a_thumbnail_before_its_own_and_anything_after_it() -> None:

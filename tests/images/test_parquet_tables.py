@@ -9,6 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.fork_server import ForkServer, say
 from support.parquet_bombs import BOMBS
@@ -77,7 +78,7 @@ def test_a_table_may_have_many_rows_if_it_is_large(tmp_path: Path) -> None:
 def test_numbers_of_every_kind_are_labels(tmp_path: Path) -> None:
     kinds = {
         "decimal": pa.array([Decimal("1.5"), None], pa.decimal128(5, 1)),
-        "half": pa.array([1.5, None], pa.float16()),
+        "half": pa.array([np.float16(1.5), None], pa.float16()),
     }
     for labels in kinds.values():
         parquet.write_table(pa.table({"file_name": ["a", "b"], "label": labels}), tmp_path / "t.parquet")

@@ -128,7 +128,8 @@ def test_hostile_names_are_read_unchanged(tmp_path: Path) -> None:
     assert read_images(listed.paths, labels=["a"] * len(HOSTILE)).files == listed.paths
 
 
-def test_a_missing_folder_or_one_without_images_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_or_one_without_images_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sortal.images.folders.reads_heif", lambda: False)
     message = refused(r"must contain at least one image \(\.bmp, .*\.webp\), got none\.", tmp_path)
     assert repr(str(tmp_path)) in message
     plant(tmp_path, "cat/1.heic", "cat/2.txt", "readme.md")

@@ -77,7 +77,8 @@ class Selex(Method):
             return flat
         rows = on_ball(projected, c.curvature, c.radius)
         curved = self._losses(batch, rows, partial(nearness, curvature=c.curvature))
-        return {name: value.lerp(curved[name], c.curved * batch.progress) for name, value in flat.items()}
+        share = c.curved * batch.progress
+        return {name: value.lerp(curved[name], share.to(value)) for name, value in flat.items()}
 
     def _losses(self, batch: Batch, rows: Tensor, similarity: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         c = self.config
