@@ -36,7 +36,7 @@ from sortal.system.mapped_arrays import scratch
 from sortal.system.text import plural
 
 SMOOTHINGS = 2  # rounds of averaging with neighbours
-BESIDE = 0.5  # weight of features of contrast beside those of a classifier, whose weight is 1
+OF_CONTRAST = 0.5  # weight of features of contrast beside those of a classifier, whose weight is 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +189,8 @@ def smooth(x: Features, neighbours: int, processes: Processes, folder: Path | No
 def joined(x: Features, beside: Features, folder: Path | None = None) -> Features:
     """Join unit rows (n, d) and (n, e) into unit rows (n, d + e), whose cosines are weighted means of both cosines."""
     found, width = scratch((len(x), x.shape[1] + beside.shape[1]), folder), x.shape[1]
-    np.multiply(x, np.sqrt(1 / (1 + BESIDE), dtype=np.float32), out=found[:, :width])
-    np.multiply(beside, np.sqrt(BESIDE / (1 + BESIDE), dtype=np.float32), out=found[:, width:])
+    np.multiply(x, np.sqrt(1 / (1 + OF_CONTRAST), dtype=np.float32), out=found[:, :width])
+    np.multiply(beside, np.sqrt(OF_CONTRAST / (1 + OF_CONTRAST), dtype=np.float32), out=found[:, width:])
     return found
 
 
