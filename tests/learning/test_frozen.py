@@ -18,7 +18,16 @@ from sortal.errors import SortalError
 from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone, digest
 from sortal.learning.backbones.registry import load_backbone
-from sortal.learning.frozen import BATCHES_AHEAD, FrozenEncoder, load_crops, prefetch
+from sortal.learning.frozen import (
+    MOST_STREAMS,
+    READER_THREADS,
+    SPARE,
+    FrozenEncoder,
+    in_streams,
+    load_crops,
+    prefetch,
+    streams_of,
+)
 from sortal.learning.views import Crops
 from sortal.system.device import Compute
 
@@ -223,14 +232,7 @@ def test_streaming_a_store_gives_the_rows_of_its_crops() -> None:
 # Readers
 
 
-def readers(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-    """Use this many threads."""
-    monkeypatch.setattr(frozen, "READER_THREADS", n)
-    monkeypatch.setattr(frozen, "BATCHES_AHEAD", n + 2)
-
-
-def test_results_are_in_order_even_if_later_items_finish_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers(monkeypatch, 4)
+def test_results_are_in_order_even_if_later_items_finish_first() -> None:
     later = threading.Event()
 
     def work(item: int) -> int:
@@ -241,8 +243,45 @@ def test_results_are_in_order_even_if_later_items_finish_first(monkeypatch: pyte
             later.set()
         return item
 
-    assert list(prefetch(work, range(20))) == list(range(20))
+    assert list(prefetch(work, range(20), threads=4)) == list(range(20))
     assert list(prefetch(work, [])) == []
+
+
+@pytest.mark.parametrize(("threads", "streams", "each"), [(1, 1, 1), (3, 3, 1), (5, 2, 2)])
+def test_streams_share_the_threads_of_the_caller_who_keeps_as_many(threads: int, streams: int, each: int) -> None:
+    before, main = torch.get_num_threads(), threading.current_thread()
+    busy = threading.Barrier(streams, timeout=PATIENCE)
+
+    def work(item: int) -> tuple[int, int, bool]:
+        busy.wait()  # until so many work at a time
+        return item, torch.get_num_threads(), threading.current_thread() is main
+
+    torch.set_num_threads(threads)
+    try:
+        found = list(in_streams(work, range(6), streams))
+        assert found == [(item, each, streams == 1) for item in range(6)]
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("compute", [CPU, BF16, COMPILED, Compute(torch.device("cpu"), int8=True)])
+def test_rows_of_a_stream_are_in_order_and_the_same_however_many_are_encoded_at_a_time(compute: Compute) -> None:
+    before, store, found = torch.get_num_threads(), small_store(23, 32), list[Tensor]()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            encoder = FrozenEncoder(vit(), compute)
+            found.append(torch.cat([*encoder.centre_crops(store, np.arange(23)[::-1].copy(), batch_size=4)]))
+    finally:
+        torch.set_num_threads(before)
+    bound = 0.05 if compute.bf16 else 1e-5
+    torch.testing.assert_close(found[1], found[0], rtol=bound, atol=bound)
+
+
+def test_only_backbones_that_say_so_are_encoded_by_several_threads() -> None:
+    assert streams_of(vit()) == min(torch.get_num_threads(), MOST_STREAMS)
+    assert streams_of(tiny()) == 1
 
 
 def test_only_a_few_items_are_taken_in_advance() -> None:
@@ -251,9 +290,9 @@ def test_only_a_few_items_are_taken_in_advance() -> None:
     assert not take.called  # nothing happens before the first next()
     for asked in range(1, 10):
         assert next(results) == asked - 1
-        assert take.call_count == BATCHES_AHEAD + asked
+        assert take.call_count == READER_THREADS + SPARE + asked
     results.close()  # type: ignore[attr-defined]
-    assert take.call_count == BATCHES_AHEAD + 9
+    assert take.call_count == READER_THREADS + SPARE + 9
 
 
 def test_an_error_of_the_work_or_of_the_items_is_raised_in_order_and_nothing_hangs() -> None:
@@ -283,7 +322,6 @@ def threads() -> list[str]:
 
 @pytest.mark.parametrize("n", [1, 4])
 def test_stopping_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-    readers(monkeypatch, n)
     started: list[int] = []
     waited: list[bool] = []
     busy, stopping = threading.Barrier(n + 1, timeout=PATIENCE), threading.Event()
@@ -302,7 +340,7 @@ def test_stopping_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: py
         return item
 
     monkeypatch.setattr(frozen, "ThreadPoolExecutor", Pool)
-    results = prefetch(work, count())
+    results = prefetch(work, count(), threads=n)
     assert next(results) == 0
     busy.wait()
     results.close()  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.images.store.vector_rows import digests_of
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
+from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, in_streams, streams_of, views_at_once
 from sortal.learning.methods import Method
 from sortal.learning.optimiser import Optimiser
 from sortal.learning.step import WARM, TrainingStep
@@ -142,7 +142,9 @@ def measure_view(
         for _ in encoder.stream(store, crops):
             pass
 
-    return seconds_each(encode, backbone.device)
+    streams = streams_of(backbone)
+    views = streams * batch_size if streams > 1 else 1  # that keep all streams busy
+    return seconds_each(lambda count: encode(count * views), backbone.device) / views
 
 
 def measure_network(backbone: Backbone, measured: Measurements) -> Measurements:
@@ -152,13 +154,17 @@ def measure_network(backbone: Backbone, measured: Measurements) -> Measurements:
     """
     images = torch.zeros(OTHER_IMAGES, 3, backbone.spec.image_size, backbone.spec.image_size, device=backbone.device)
 
+    @torch.inference_mode()
+    def encode(_: int) -> None:
+        backbone(images)
+
     def work(count: int) -> None:
-        with torch.inference_mode():
-            for _ in range(count):
-                backbone(images)
+        for _ in in_streams(encode, range(count * streams), streams):
+            pass
 
     with quick_threads(backbone.device.type == "cpu"):
-        view = seconds_each(work, backbone.device) / OTHER_IMAGES
+        streams = streams_of(backbone)
+        view = seconds_each(work, backbone.device) / (streams * OTHER_IMAGES)
     return replace(measured, view=view, crop=view, step=measured.step * view / measured.view)
 
 

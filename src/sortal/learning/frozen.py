@@ -23,12 +23,13 @@ from sortal.system.device import Compute, is_out_of_memory
 logger = logging.getLogger(__name__)
 
 READER_THREADS = min(8, workers.worker_count(None))  # threads that prepare batches
+MOST_STREAMS = 8  # batches that a CPU encodes at once; each needs memory of its own
 ENCODED_ON_CPU = 64  # views per batch on a CPU: larger batches overflow its caches
 ENCODED_ON_CPU_IF_LARGE = 8  # of a large network: as fast, and Ctrl-C and progress wait for less
 COMMIT_SECONDS = 10.0  # between commits of computed features or tokens; a kill loses at most what was computed since
 CROPS_AT_ONCE = 256  # centre crops
 DRAWN_NUMBERS = 16  # for the augmentation of a view
-BATCHES_AHEAD = READER_THREADS + 2  # batches to prefetch
+SPARE = 2  # batches to prefetch beyond those that threads work on
 
 Augmentation = Callable[..., Tensor]  # of images (n, 3, size, size) and draws (n, DRAWN_NUMBERS)
 In = TypeVar("In")
@@ -40,6 +41,12 @@ def views_at_once(backbone: Backbone, most: int) -> int:
     if backbone.device.type != "cpu":
         return most
     return min(most, ENCODED_ON_CPU_IF_LARGE if backbone.has_trunk else ENCODED_ON_CPU)
+
+
+def streams_of(backbone: Backbone) -> int:
+    """Return how many batches to encode at a time."""
+    alone = backbone.device.type != "cpu" or not backbone.concurrent
+    return 1 if alone else min(torch.get_num_threads(), MOST_STREAMS)
 
 
 class FrozenEncoder:
@@ -102,10 +109,15 @@ class FrozenEncoder:
         """Encode batches of crops, which other threads load in advance."""
         usual = 0  # rows of a batch; smaller ones are padded, or they would be compiled again
         size, device, draws = self.backbone.spec.image_size, self.compute.device, DRAWN_NUMBERS if self.augment else 0
-        for batch in load_crops(store, crops, size=size, device=device, draws=draws, patterns=self.patterns):
+
+        def encode(batch: tuple[Tensor, ...]) -> Tensor:
+            nonlocal usual
             n, usual = len(batch[0]), max(usual, len(batch[0]))
             more = usual - n if self.compute.compiled else 0
-            yield self(*(_padded(each, more) for each in batch))[:n]
+            return self(*(_padded(each, more) for each in batch))[:n]
+
+        batches = load_crops(store, crops, size=size, device=device, draws=draws, patterns=self.patterns)
+        yield from in_streams(encode, batches, 1 if self.compute.compiled else streams_of(self.backbone))
 
     def centre_crops(self, store: PixelStore, rows: RowNumbers, batch_size: int = CROPS_AT_ONCE) -> Iterator[Tensor]:
         """Encode the centre crops of some rows of a store, in batches of at most this size."""
@@ -187,12 +199,34 @@ def load_crops(
         yield tuple(each.to(device, non_blocking=True) for each in loaded)
 
 
-def prefetch(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
-    """Yield work(item) for each item in order, computed a few items in advance by other threads."""
-    rest, abandoned = iter(items), False
-    pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="prefetch")
+def in_streams(work: Callable[[In], Out], items: Iterable[In], streams: int) -> Iterator[Out]:
+    """Yield work(item) for each item in order, several at a time, which share the threads of PyTorch.
+
+    Threads that share one operation wait for each other after it: two that encode a batch each need three quarters of
+    the time.
+    """
+    if streams == 1:
+        yield from map(work, items)
+        return
+    threads = torch.get_num_threads()
     try:
-        waiting: deque[Future[Out]] = deque(pool.submit(work, item) for item in islice(rest, BATCHES_AHEAD))
+        yield from prefetch(work, items, threads=streams, begin=partial(torch.set_num_threads, threads // streams))
+    finally:
+        torch.set_num_threads(threads)  # what further threads begin with
+
+
+def prefetch(
+    work: Callable[[In], Out],
+    items: Iterable[In],
+    *,
+    threads: int = READER_THREADS,
+    begin: Callable[[], None] | None = None,
+) -> Iterator[Out]:
+    """Yield work(item) for each item in order, computed a few items in advance by other threads, which `begin`."""
+    rest, abandoned = iter(items), False
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="prefetch", initializer=begin)
+    try:
+        waiting: deque[Future[Out]] = deque(pool.submit(work, item) for item in islice(rest, threads + SPARE))
         while waiting:
             result = waiting.popleft().result()
             waiting.extend(pool.submit(work, item) for item in islice(rest, 1))

@@ -125,6 +125,11 @@ class Backbone(nn.Module, ABC):
         return self.split > 0
 
     @property
+    def concurrent(self) -> bool:
+        """Whether several threads may compute the trunk at a time, which keeps nothing of a call."""
+        return False
+
+    @property
     def dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
 

@@ -39,6 +39,10 @@ class Network(Backbone):
             raise InputError(f"{self.spec.name} cannot be cut before its last {blocks} stages: {error}.") from error
         return self
 
+    @property
+    def concurrent(self) -> bool:
+        return True
+
     def trunk(self, images: Tensor) -> Tensor:
         return self._halves()[0](self.net, images)
 

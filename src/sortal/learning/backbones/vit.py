@@ -113,6 +113,10 @@ class VisionTransformer(Backbone):
         return copied
 
     @property
+    def concurrent(self) -> bool:
+        return True
+
+    @property
     def fits_int8(self) -> bool:
         return all(map(_is_plain, self.blocks[: self.split])) and self.spec.width >= FEWEST_FEATURES
 
