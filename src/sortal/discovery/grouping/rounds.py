@@ -1,10 +1,11 @@
-"""Sortal's own method: count the categories, learn by contrast, try classifiers for about as many, refine the best.
+"""Sortal's own method: count the categories, learn by contrast, train a classifier for as many, count again, refine.
 
 How many classes there are, and how large, is counted on learned features, so k need not be known: raw features would
 mislead a classifier from the start, and so would a wrong k, which its outputs make real. Features to count on are
 learned without the labels of some known classes, as the only evidence of how finely to cut. The count remains a guess,
-so more and fewer categories are tried, too. Classifiers start from the pretrained weights again, as contrast has
-drawn labelled images closer together than unlabelled ones of the same class.
+so it is repeated on what the classifier has learned; classifiers for more and fewer categories can be tried, too. They
+start from the pretrained weights again, as contrast has drawn labelled images closer together than unlabelled ones of
+the same class.
 """
 
 from collections.abc import Callable, Mapping
