@@ -41,9 +41,9 @@ def test_a_run_is_repeated_by_its_own_record(tmp_path: Path, quickly: None) -> N
 
 def test_what_a_machine_decides_is_repeated_on_the_other_kind() -> None:
     settings = Discovery(backbone=BACKBONE)
-    for on_gpu, patches in ((False, 0.25), (True, 0.5)):
+    for on_gpu, hidden, patches in ((False, 512, 0.25), (True, 2048, 0.5)):
         facts: Any = SimpleNamespace(settings=settings, recipe=recipe_for(settings, 600, on_gpu=on_gpu))
-        assert _changes(facts) == (f"training.patches={patches}",)
+        assert {*_changes(facts)} == {f"losses.hidden={hidden}", f"training.patches={patches}"}
 
 
 @pytest.mark.parametrize("size", [224, 168])

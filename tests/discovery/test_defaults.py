@@ -205,6 +205,15 @@ def test_the_default_networks_see_smaller_images_without_a_gpu() -> None:
         assert size(False, backbone=other) == AUTO
 
 
+def test_the_head_of_sortals_method_is_narrower_without_a_gpu_unless_it_is_asked_for() -> None:
+    def hidden(on_gpu: bool, **settings: Any) -> int:
+        losses: Any = recipe_for(Discovery(backbone=SMALLER, **settings), 100, on_gpu=on_gpu).losses
+        return int(losses.hidden)
+
+    assert (hidden(False), hidden(True)) == (512, 2048)
+    assert (hidden(False, method="simgcd"), hidden(False, set=("losses.hidden=64",))) == (2048, 64)
+
+
 @pytest.mark.parametrize("method", ["gcd", "simgcd", "sortal", "debgcd", "legogcd"])
 def test_losses_on_features_suit_them_also_where_they_are_derived(method: str) -> None:
     settings = Discovery(method=method, backbone=VECTORS)

@@ -33,6 +33,9 @@ VIEWS_ON_CPU, PATCHES_ON_CPU = 4, 0.25
 EPOCHS_ON_CPU, STEPS_ON_CPU = (40, 80), 180_000  # the fewest and the most epochs, and images in all
 # Fewer than 1,000 images take more epochs, as their steps are few: no more of them in all than with 1,000.
 EPOCHS_OF_FEW, STEPS_OF_FEW = 150, 80_000  # the most epochs, and images in all
+HIDDEN_ON_CPU = (
+    512  # width of a projection head, which as wide as usual takes nearly half of a step, and sorts no better
+)
 # Pixels that the default networks see without a GPU: they take about half of the time of 224 in frozen layers, and a
 # loss cannot be told from noise (benchmarks/archive/runs.md).
 SIZE_ON_CPU = 168
@@ -84,6 +87,8 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
         losses = _suited(losses, TINY_LOSSES)
     elif settings.backbone == VECTORS:
         losses = _suited(losses, VECTOR_LOSSES)
+    elif not on_gpu:
+        losses = _suited(losses, (Rounds(hidden=HIDDEN_ON_CPU),))
     recipe = Recipe(
         method=of.name,
         training=_training(settings, of, n_images, on_gpu),
