@@ -84,7 +84,7 @@ docs: $(DEVELOPMENT)
 release: $(DEVELOPMENT)
 	$(PIP) install --quiet uv
 	$(BIN)/python supply/release.py --repository "$$REPOSITORY" --tag "$$TAG" \
-	  $(if $(SKIP),--skip $(SKIP)) $(if $(AGAIN),--again)
+	  $${SKIP:+--skip $$SKIP} $${AGAIN:+--again}
 
 lowest: $(DEVELOPMENT)
 	$(PIP) install --quiet uv

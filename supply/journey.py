@@ -113,6 +113,8 @@ def review(journey: Journey, run: str) -> None:
                 raise JourneyError("the review does not take a name")
             server.send_signal(signal.SIGINT)
             server.wait(PATIENCE)
+        except (OSError, StopIteration, subprocess.TimeoutExpired) as error:
+            raise JourneyError(f"the review does not answer or end, or found no new category: {error!r}") from error
         finally:
             server.kill()
     if server.returncode:

@@ -9,6 +9,7 @@ alone: what is installed runs offline.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -68,7 +70,9 @@ class Release:
 
     @property
     def wheel(self) -> Path:
-        return next((ROOT / "dist").glob("*.whl"))
+        if not (found := [*(ROOT / "dist").glob("*.whl")]):
+            raise ReleaseError("There is no wheel in dist/. Make the check `build` first.")
+        return found[0]
 
 
 def version_of(root: Path) -> str:
@@ -256,20 +260,38 @@ STEPS: dict[str, Callable[[Release], None]] = {  # quick ones first
 }
 
 
+OF_DISTRIBUTIONS = ("build", "install", "use", "extras")
+SKIPPABLE = [name for name in STEPS if name not in ("versions", "build")]
+
+
 def state_of(release: Release) -> str:
     """Return what the outcome of the checks depends on, where nothing is uncommitted."""
     return " ".join((run("git", "rev-parse", "HEAD").strip(), release.repository, *sys.version.split(maxsplit=1)))
 
 
+def digests() -> list[str]:
+    """Return the SHA-256 of the distributions."""
+    return [hashlib.sha256(each.read_bytes()).hexdigest() for each in sorted((ROOT / "dist").glob("*"))]
+
+
 def passed(state: str) -> dict[str, float]:
-    """Return which checks a state has passed, with their seconds; if the distributions are gone, those before them."""
+    """Return which checks a state has passed, with their seconds; those of distributions only for the present ones."""
     if not PASSED.is_file():
         return {}
     found = json.loads(PASSED.read_text(encoding="utf-8"))
     if found["state"] != state:
         return {}
-    names = [*STEPS] if [*(ROOT / "dist").glob("*.whl")] else [*STEPS][: [*STEPS].index("build")]
-    return {name: found["seconds"][name] for name in names if name in found["seconds"]}
+    same = found["distributions"] == digests() != []
+    return {name: took for name, took in found["seconds"].items() if same or name not in OF_DISTRIBUTIONS}
+
+
+def keep(state: str, seconds: dict[str, float]) -> None:
+    """Keep what a state has passed."""
+    PASSED.parent.mkdir(parents=True, exist_ok=True)
+    whole = PASSED.with_suffix(".new")
+    record = {"state": state, "distributions": digests(), "seconds": seconds}
+    whole.write_text(json.dumps(record, indent=2), encoding="utf-8")
+    whole.replace(PASSED)
 
 
 def check(
@@ -296,7 +318,7 @@ def check(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=STEPS, help="some of the checks, whatever was passed before")
-    parser.add_argument("--skip", nargs="+", choices=[*STEPS][1:], default=[], help="checks that are not made")
+    parser.add_argument("--skip", nargs="+", choices=SKIPPABLE, default=[], help="checks that are not made")
     parser.add_argument("--again", action="store_true", help="make those, too, that this commit has passed")
     parser.add_argument("--repository", default="", help="address that the page of an index links to")
     parser.add_argument("--tag", default="", help="the tag that is released, which must be that of the version")
@@ -309,11 +331,7 @@ def main() -> int:
     before = {} if chosen.again else passed(state)
     before.pop("versions", None)  # which also says that nothing is uncommitted
 
-    def note(seconds: dict[str, float]) -> None:
-        SCRATCH.mkdir(parents=True, exist_ok=True)
-        PASSED.write_text(json.dumps({"state": state, "seconds": seconds}, indent=2), encoding="utf-8")
-
-    if not check(release, [name for name in STEPS if name not in chosen.skip], before, note):
+    if not check(release, [name for name in STEPS if name not in chosen.skip], before, partial(keep, state)):
         return 1
     if chosen.skip:
         print(f"Not made, so that this is no release yet: {', '.join(chosen.skip)}.")

@@ -157,11 +157,16 @@ def test_what_was_passed_counts_for_the_same_commit_while_its_distributions_are_
     monkeypatch.setattr(release, "ROOT", tmp_path)
     monkeypatch.setattr(release, "PASSED", tmp_path / "passed.json")
     assert release.passed("a") == {}
-    (tmp_path / "passed.json").write_text('{"state": "a", "seconds": {"lint": 3, "build": 4, "use": 5}}')
-    assert release.passed("a") == {"lint": 3}
     (tmp_path / "dist").mkdir()
-    (tmp_path / "dist/x.whl").touch()
+    (tmp_path / "dist/x.whl").write_bytes(b"built")
+    release.keep("a", {"lint": 3, "build": 4, "use": 5})
     assert (release.passed("a"), release.passed("b")) == ({"lint": 3, "build": 4, "use": 5}, {})
+    (tmp_path / "dist/x.whl").write_bytes(b"built by hand")
+    assert release.passed("a") == {"lint": 3}
+    (tmp_path / "dist/x.whl").unlink()
+    assert release.passed("a") == {"lint": 3}
+    with pytest.raises(release.ReleaseError, match="no wheel"):
+        _ = release.Release("", "").wheel
 
 
 def test_the_journey_starts_with_a_folder_for_each_known_kind(tmp_path: Path) -> None:

@@ -85,14 +85,16 @@ def test_times_are_counts_multiplied_by_rates() -> None:
         "report": round(REPORT_SECONDS[0] + 8000 * REPORT_SECONDS[1], 3),
     }
     counted = times(learned=100_000, counts=2)
+    k, clusters = (each + 100_000 * 2 * 3 * rate for each, rate in ((k, K_SECONDS[1]), (clusters, CLUSTER_SECONDS[1])))
     assert counted["learn"] == round(25_000 + 2 * (25_000 + 2 * (k + clusters)), 3)
     assert times(learned=100_000, counts=2, pilot=True)["learn"] == round(counted["learn"] + 25_000, 3)
     assert counted["clusters"] == round(4 * clusters, 3)
     kept = times(learned=100_000, counts=2, kept=True)
     assert kept["learn"] == round(25_000 + 2 * 2 * (k + clusters), 3), "only the first pass is a whole one"
     assert kept["features"] == 0
+    assert counted["k"] == round(k, 3), "features of contrast are beside those of a classifier"
     first = times(order=("pixels", "check", "k", "learn", "features", "clusters", "report"), learned=100_000)
-    assert first["k"] == round(k + 25_000, 3), "k is estimated on features of its own"
+    assert first["k"] == round(usual["k"] + 25_000, 3), "k is estimated on features of its own"
     neither = times(learned=100_000, estimates_k=False, clusters=False)
     assert (neither["k"], neither["clusters"]) == (0, 0)
 

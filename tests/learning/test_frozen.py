@@ -16,6 +16,8 @@ from torch import Tensor
 
 from sortal.errors import SortalError
 from sortal.learning import frozen, views
+from sortal.learning.backbones import int8
+from sortal.learning.backbones import vit as of_vit
 from sortal.learning.backbones.backbone import Backbone, digest
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.frozen import (
@@ -29,7 +31,7 @@ from sortal.learning.frozen import (
     streams_of,
 )
 from sortal.learning.views import Crops
-from sortal.system.device import Compute
+from sortal.system.device import Compute, multiplies_int8
 
 CPU = Compute(torch.device("cpu"))
 COMPILED = Compute(torch.device("cpu"), compiled=True)
@@ -265,13 +267,24 @@ def test_streams_share_the_threads_of_the_caller_who_keeps_as_many(threads: int,
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("compute", [CPU, BF16, COMPILED, Compute(torch.device("cpu"), int8=True)])
-def test_rows_of_a_stream_are_in_order_and_the_same_however_many_are_encoded_at_a_time(compute: Compute) -> None:
+INT8 = pytest.param(
+    Compute(torch.device("cpu"), int8=True),
+    marks=pytest.mark.skipif(not multiplies_int8(), reason="the processor or PyTorch has no such products"),
+)
+
+
+@pytest.mark.parametrize("compute", [CPU, BF16, COMPILED, INT8])
+def test_rows_of_a_stream_are_in_order_and_the_same_however_many_are_encoded_at_a_time(
+    compute: Compute, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, store, found = torch.get_num_threads(), small_store(23, 32), list[Tensor]()
+    for module in (int8, of_vit):
+        monkeypatch.setattr(module, "FEWEST_FEATURES", 1)
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
             encoder = FrozenEncoder(vit(), compute)
+            assert encoder.int8 == compute.int8
             found.append(torch.cat([*encoder.centre_crops(store, np.arange(23)[::-1].copy(), batch_size=4)]))
     finally:
         torch.set_num_threads(before)
@@ -280,8 +293,13 @@ def test_rows_of_a_stream_are_in_order_and_the_same_however_many_are_encoded_at_
 
 
 def test_only_backbones_that_say_so_are_encoded_by_several_threads() -> None:
-    assert streams_of(vit()) == min(torch.get_num_threads(), MOST_STREAMS)
-    assert streams_of(tiny()) == 1
+    before = torch.get_num_threads()
+    try:
+        for threads, streams in ((1, 1), (3, 3), (MOST_STREAMS, MOST_STREAMS), (15, 7), (16, 8), (20, 6)):
+            torch.set_num_threads(threads)
+            assert (streams_of(vit()), streams_of(tiny())) == (streams, 1)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_only_a_few_items_are_taken_in_advance() -> None:

@@ -150,7 +150,7 @@ class Rounds(SettingsGroup):
     """
 
     contrastive: float = option(0.4, above=0, most=0.9)  # fraction of training of contrast, at most 40 epochs
-    refinement: float = option(0.62, above=0, most=0.9)  # fraction of the rest that the last round takes
+    refinement: float = option(0.62, above=0, most=0.9)  # fraction of the rest that the last round takes, at least
     ratio: float = option(1.0, least=1)  # between the numbers of categories tried; 1 tries only the one counted
     restart: bool = option(True)  # whether classifiers start from the pretrained weights again
     shrinkage: float = option(0.5, least=0, most=1)  # of the counted sizes towards equal ones, on a log scale

@@ -89,7 +89,7 @@ def seconds(order: Sequence[str], work: Work, measured: Measurements, model: int
     """
     n, raw = work.learned, work.learned * measured.view
     again = 0.0 if work.kept else raw  # other features of the same images
-    size = n * work.k * work.width
+    size = n * work.k * work.width * (2 if work.counts else 1)  # features of contrast beside those of a classifier
     if work.on_gpu:
         k, clusters = (fixed + size * rate for fixed, rate in (K_SECONDS, CLUSTER_SECONDS))
     else:

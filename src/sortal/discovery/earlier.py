@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ CHANGE_TRAINING = (
     *("method", "backbone", "weights", "image_size", "epochs", "lr", "views", "trained", "set", "seed"),
     *("held_out", "learn_on", "groups"),
 )
-OLD_K_MAX, BEFORE_1_0 = 1000, ("0.", "1.0.0rc1")  # how the versions begin that had it as a default
+OLD_K_MAX, BEFORE_1_0 = 1000, re.compile(r"0\.|1\.0\.0rc1\b")  # the versions that had it as a default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ def as_asked(earlier: RunFacts) -> Discovery:
     A default network keeps the size of its images, which is another by default with a GPU than without.
     """
     settings = earlier.settings
-    if settings.k_max == OLD_K_MAX and earlier.versions.get("sortal", "").startswith(BEFORE_1_0):
+    if settings.k_max == OLD_K_MAX and BEFORE_1_0.match(earlier.versions.get("sortal", "")):
         settings = replace(settings, k_max=AUTO)
     if settings.image_size == AUTO and is_default_network(settings.backbone):
         settings = replace(settings, image_size=earlier.backbone.image_size)

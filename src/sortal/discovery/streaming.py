@@ -30,7 +30,7 @@ from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.images.store.vector_rows import digests_of
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.features import FeatureCache, normalised
-from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
+from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, in_streams, streams_of, views_at_once
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, contents_of, unassigned
 from sortal.runs.categories import ids_of, rows_of
@@ -185,8 +185,9 @@ class _Stream:
         self.failed: dict[str, tuple[Reason, str]] = dict(index.unreadable)  # by content
         self._have = features.contents()
         self._size = encoder.backbone.spec.image_size
-        rows = views_at_once(encoder.backbone, CROPS_AT_ONCE)
-        self._batch = np.empty((rows, self._size, self._size, 3), np.uint8)
+        self._rows = views_at_once(encoder.backbone, CROPS_AT_ONCE)
+        self._streams = streams_of(encoder.backbone)
+        self._batch = np.empty((self._streams * self._rows, self._size, self._size, 3), np.uint8)
         self._waiting: list[str] = []  # contents of the crops in the batch
         self._computed: list[tuple[list[str], Features]] = []  # since the last commit
         self._records: list[JsonObject] = []
@@ -228,8 +229,13 @@ class _Stream:
         if not self._waiting:
             return
         device = self.encoder.backbone.device
-        pixels = torch.from_numpy(self._batch[: len(self._waiting)]).to(device)
-        rows = self.encoder(pixels, torch.zeros(len(pixels), dtype=torch.bool, device=device)).float().cpu().numpy()
+
+        def encode(pixels: torch.Tensor) -> torch.Tensor:
+            unflipped = torch.zeros(len(pixels), dtype=torch.bool, device=device)
+            return self.encoder(pixels.to(device), unflipped).float().cpu()
+
+        parts = torch.from_numpy(self._batch[: len(self._waiting)]).split(self._rows)
+        rows = torch.cat([*in_streams(encode, parts, self._streams)]).numpy()
         self._computed.append((self._waiting, rows))
         self._waiting = []
 

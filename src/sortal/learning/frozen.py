@@ -1,6 +1,7 @@
 """Inference without gradients: crops of stored images through a backbone's trunk, or through all of it."""
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,8 +46,10 @@ def views_at_once(backbone: Backbone, most: int) -> int:
 
 def streams_of(backbone: Backbone) -> int:
     """Return how many batches to encode at a time."""
-    alone = backbone.device.type != "cpu" or not backbone.concurrent
-    return 1 if alone else min(torch.get_num_threads(), MOST_STREAMS)
+    if backbone.device.type != "cpu" or not backbone.concurrent:
+        return 1
+    threads = torch.get_num_threads()
+    return threads // math.ceil(threads / MOST_STREAMS)  # each has as many threads
 
 
 class FrozenEncoder:
@@ -102,11 +105,11 @@ class FrozenEncoder:
                 if size == 1:
                     message = "Out of memory with a single image. Use a smaller backbone or image_size."
                     raise SortalError(message) from error
-            self.largest = size // 2
+            self.largest = min(self.largest or size, size // 2)  # another thread may have found a lower one
             logger.warning("Out of memory with %d images per batch; continuing with %d.", size, self.largest)
 
-    def stream(self, store: PixelStore, crops: Iterable[Crops]) -> Iterator[Tensor]:
-        """Encode batches of crops, which other threads load in advance."""
+    def stream(self, store: PixelStore, crops: Iterable[Crops], *, large: bool = False) -> Iterator[Tensor]:
+        """Encode batches of crops, which other threads load in advance; `large` ones one at a time."""
         usual = 0  # rows of a batch; smaller ones are padded, or they would be compiled again
         size, device, draws = self.backbone.spec.image_size, self.compute.device, DRAWN_NUMBERS if self.augment else 0
 
@@ -117,7 +120,7 @@ class FrozenEncoder:
             return self(*(_padded(each, more) for each in batch))[:n]
 
         batches = load_crops(store, crops, size=size, device=device, draws=draws, patterns=self.patterns)
-        yield from in_streams(encode, batches, 1 if self.compute.compiled else streams_of(self.backbone))
+        yield from in_streams(encode, batches, 1 if large or self.compute.compiled else streams_of(self.backbone))
 
     def centre_crops(self, store: PixelStore, rows: RowNumbers, batch_size: int = CROPS_AT_ONCE) -> Iterator[Tensor]:
         """Encode the centre crops of some rows of a store, in batches of at most this size."""

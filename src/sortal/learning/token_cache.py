@@ -126,7 +126,7 @@ class LiveViews:
         count = self.of_image
         each = [draws.rows] * count, [count * draws.times + number for number in range(count)]
         rows, numbers = (_by_step(of_views, chosen) for of_views in each)
-        return self.trunk.stream(self.store, map(draw, rows, numbers))
+        return self.trunk.stream(self.store, map(draw, rows, numbers), large=True)
 
 
 @dataclass(frozen=True, eq=False)

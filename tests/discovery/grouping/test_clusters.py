@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal.discovery.grouping import clusters
-from sortal.discovery.grouping.clusters import Rows, joined, match_known, separations_of, smooth
+from sortal.discovery.grouping.clusters import Fit, Rows, joined, match_known, separations_of, smooth
 from sortal.images.image_set import image_set
 from sortal.system.distributed import alone
 
@@ -104,6 +105,19 @@ def test_what_is_beside_features_is_averaged_with_them_and_part_of_their_key() -
     np.testing.assert_array_equal(rows.smoothed, smooth(joined(x, beside), 2, alone_))
     np.testing.assert_array_equal(without.smoothed, smooth(x, 2, alone_))
     assert len({each.key for each in (rows, without, Rows(x, 2, alone_, beside=beside[::-1]))}) == 3
+
+
+@pytest.mark.parametrize("neighbours", [0, 2])
+def test_centres_are_means_of_the_last_features_alone(neighbours: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(2)
+    x, beside, found = unit(generator, 12, 4), unit(generator, 12, 3), np.arange(12) % 3
+    monkeypatch.setattr(clusters, "fit", lambda *_: Fit(clusters=found, centres=unit(generator, 3, 7)))
+    job: Any = SimpleNamespace(recipe=SimpleNamespace(clustering="semi-supervised"))
+    images = image_set([str(i) for i in range(12)], paths=["x"] * 12, labels=[None] * 12)
+    rows = Rows(x, neighbours, alone("cpu"), beside=beside)
+    same, centres = clusters.cluster(job, rows, images, 3, None)
+    assert same.tolist() == found.tolist()
+    np.testing.assert_allclose(centres, [x[found == c].mean(0) for c in range(3)], rtol=0, atol=2**-22)
 
 
 @pytest.mark.parametrize("labelled", [False, True])

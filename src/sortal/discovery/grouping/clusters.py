@@ -88,7 +88,7 @@ def cluster(
     if not semi_supervised:
         order = match_known(clusters, images.labels, k)
         clusters, centres = np.argsort(order)[clusters], centres[order]
-    if rows.neighbours:  # new images are placed by features as they are
+    if rows.neighbours or rows.beside is not None:  # new images are placed by features as they are
         own = centres[:, : rows.x.shape[1]]  # stays where a cluster is empty
         centres = results.add_to_means(own, np.zeros(k, dtype=np.int64), clusters, rows.x)[0]
     return clusters, centres

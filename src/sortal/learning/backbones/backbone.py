@@ -126,7 +126,7 @@ class Backbone(nn.Module, ABC):
 
     @property
     def concurrent(self) -> bool:
-        """Whether several threads may compute the trunk at a time, which keeps nothing of a call."""
+        """Whether several threads may compute trunk and tail at a time: neither keeps anything of a call."""
         return False
 
     @property
