@@ -120,21 +120,28 @@ def pages(browser: Browser, client: Client) -> Iterator[tuple[Page, Page]]:
 
 
 def open_dispute(page: Page, client: Client, answer: str) -> None:
-    """Open the dispute in the list; it is asked even if the page learns of other decisions while it is drawn."""
+    """Open the dispute in the list; it is asked even if the page learns of other decisions while it is drawn.
+
+    Then it is drawn twice, and what the first drawing needs comes last.
+    """
     page.goto(f"{client.origin}/#/")
     page.reload()  # whatever followed from the answer before is over, and the list is as of now
     page.wait_for_selector(".queue a:has-text('Settle a disagreement')")
     held: list[Route] = []
-    page.route("**/api/images*", lambda route: held.append(route), times=2)
+    page.route("**/api/images*", lambda route: held.append(route) if len(held) < 2 else route.continue_())
     page.click(".queue a:has-text('Settle a disagreement')")
     while not held:
         page.wait_for_timeout(10)
     page.evaluate("import('/static/review/state.js').then((state) => { state.refresh(); })")
     while len(held) < 2:
         page.wait_for_timeout(10)
-    for route in held:
-        route.continue_()
+    held[1].continue_()
     page.wait_for_selector(f".answers button:has-text('{answer}')")
+    with page.expect_response("**/api/images*"):
+        held[0].continue_()
+    page.evaluate("() => new Promise((drawn) => { requestAnimationFrame(() => requestAnimationFrame(drawn)); })")
+    page.wait_for_selector(f".answers button:has-text('{answer}')")
+    page.unroute("**/api/images*")
 
 
 @pytest.mark.thorough

@@ -49,7 +49,7 @@ export function inWords({ kind, categories, images, by }) {
  * A question stays on the screen as long as it is still asked: what other pages decide does not swap it under a finger.
  */
 export async function questions(view, start = "") {
-  const body = make("div", { className: "question" });
+  let body = make("div", { className: "question" });
   body.append(make("p", { className: "state", role: "status", textContent: "Looking for the next question…" }));
   view.replaceChildren(body);
   later.delete(start);
@@ -91,8 +91,11 @@ export async function questions(view, start = "") {
     screen.close();
     [screen, asked, made.keys] = [{ keys: [], close() {} }, null, []];
     if (!item) return showEnd(items.length);
-    const drawn = await SCREENS[item.kind](body, item, at, next);
+    const sheet = make("div", { className: "question" }); // of its own, as an older drawing may come later
+    const drawn = await SCREENS[item.kind](sheet, item, at, next);
     if (own !== updates) return drawn.close();
+    body.replaceWith(sheet);
+    body = sheet;
     [screen, asked, last, start] = [drawn, questionKey(item), item.kind, ""];
     const [only] = item.categories;
     const place = categoryOf(only) ? `category/${only}` : "bin";
