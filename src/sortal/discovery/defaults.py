@@ -33,9 +33,7 @@ VIEWS_ON_CPU, PATCHES_ON_CPU = 4, 0.25
 EPOCHS_ON_CPU, STEPS_ON_CPU = (40, 80), 180_000  # the fewest and the most epochs, and images in all
 # Fewer than 1,000 images take more epochs, as their steps are few: no more of them in all than with 1,000.
 EPOCHS_OF_FEW, STEPS_OF_FEW = 150, 80_000  # the most epochs, and images in all
-HIDDEN_ON_CPU = (
-    512  # width of a projection head, which as wide as usual takes nearly half of a step, and sorts no better
-)
+HIDDEN_ON_CPU = 512  # width of the projection head; the usual one takes nearly half of a step, and sorts no better
 # Pixels that the default networks see without a GPU: they take about half of the time of 224 in frozen layers, and a
 # loss cannot be told from noise (benchmarks/archive/runs.md).
 SIZE_ON_CPU = 168
