@@ -53,6 +53,8 @@ BY_LOOKS = "No image is labelled, so categories follow appearance alone."
 
 # By the number of images: 150 for few, 80,000 images in all below 1,000, and 180,000 in 40 to 80 epochs above.
 EPOCHS_BY_COUNT = {1: 150, 533: 150, 800: 100, 1000: 80, 1999: 80, 2000: 80, 3000: 60, 10**6: 40}
+# Of Sortal's own method with a GPU: 600,000 images in all, in 40 to 200 epochs.
+OWN_BY_COUNT = {1: 200, 533: 200, 800: 200, 1000: 200, 1999: 200, 2000: 200, 3000: 200, 5000: 120, 8189: 73, 10**6: 40}
 
 untimed = hypothesis.settings(deadline=None)
 NAMES = tuple(sorted(BUILT_IN))
@@ -78,6 +80,11 @@ def notes_for(
     return notes(settings, recipe, mostly_tiny=tiny, labelled=labelled, on_gpu=on_gpu)
 
 
+@pytest.mark.parametrize(("n_images", "epochs"), OWN_BY_COUNT.items())
+def test_the_epochs_of_our_method_with_a_gpu_follow_the_images(n_images: int, epochs: int) -> None:
+    assert recipe_for(Discovery(backbone=BACKBONE), n_images, on_gpu=True).training.epochs == epochs
+
+
 @untimed
 @given(discoveries(), st.sampled_from([*EPOCHS_BY_COUNT]), st.booleans())
 def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int, on_gpu: bool) -> None:
@@ -94,8 +101,10 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
         assert training.epochs == 40
     elif not on_gpu:
         assert training.epochs == EPOCHS_BY_COUNT[n_images]
+    elif settings.method == "sortal":
+        assert training.epochs == OWN_BY_COUNT[n_images]
     else:
-        assert training.epochs == (200 if (n_images >= 2000) != (settings.method == "sortal") else 100)
+        assert training.epochs == (200 if n_images >= 2000 else 100)
     if settings.lr != AUTO:
         assert training.lr == settings.lr
     # The rest suits the method, except for the schedule of the small network.

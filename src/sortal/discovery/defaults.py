@@ -26,6 +26,9 @@ from sortal.config import (
 from sortal.system.text import plural
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
+# Sortal's own method takes so many images in all, and no more epochs than the paper: 2,500 photographs of cars need
+# those, 5,000 thumbnails only half of them (benchmarks/archive/runs.md).
+FEWEST_EPOCHS, STEPS = 40, 600_000
 # Without a GPU, views are few, and a step sees a quarter of their patches, which takes half of the time and sorts no
 # worse (benchmarks/RESULTS.md). With two views, which are learned by heart, 1,000 images are sorted 3 points worse than
 # with four (at 224 pixels).
@@ -117,9 +120,10 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
     elif not on_gpu:
         patches = PATCHES_ON_CPU if of.losses is Rounds else usual.patches
         usual = replace(usual, epochs=_epochs_on_cpu(n_images), views=VIEWS_ON_CPU, patches=patches)
+    elif of.losses is Rounds:
+        usual = replace(usual, epochs=_epochs_within(STEPS, FEWEST_EPOCHS, EPOCHS, n_images))
     else:
-        fewer = n_images < FEW_IMAGES and of.losses is not Rounds
-        usual = replace(usual, epochs=FEWER_EPOCHS if fewer else EPOCHS)
+        usual = replace(usual, epochs=FEWER_EPOCHS if n_images < FEW_IMAGES else EPOCHS)
     return replace(
         usual,
         epochs=usual.epochs if settings.epochs == AUTO else settings.epochs,
@@ -130,8 +134,13 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
 
 
 def _epochs_on_cpu(n_images: int) -> int:
-    (fewest, most), n = EPOCHS_ON_CPU, max(n_images, 1)
-    return max(min(STEPS_OF_FEW // n, EPOCHS_OF_FEW), min(max(STEPS_ON_CPU // n, fewest), most))
+    of_few = _epochs_within(STEPS_OF_FEW, 0, EPOCHS_OF_FEW, n_images)
+    return max(of_few, _epochs_within(STEPS_ON_CPU, *EPOCHS_ON_CPU, n_images))
+
+
+def _epochs_within(images: int, fewest: int, most: int, n_images: int) -> int:
+    """Return how many epochs show so many images in all, within limits."""
+    return min(max(images // max(n_images, 1), fewest), most)
 
 
 def suited_to_network(recipe: Recipe, settings: Discovery, *, has_trunk: bool) -> Recipe:
