@@ -69,7 +69,7 @@ def seconds_of(work: Iterator[Any], *, skip: int, device: torch.device) -> float
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    count, start = 0, 0.0
+    count, start = 0, now()
     for i, _ in enumerate(work):
         if i + 1 == skip:
             start = now()
@@ -155,10 +155,11 @@ def features(arguments: argparse.Namespace) -> None:
 
     @torch.no_grad()
     def plain() -> Iterator[Tensor]:
-        for pixels, flipped, _ in load_crops(store, crops[: max(len(crops) // 8, 3)], size=size, device=device):
+        for pixels, flipped, *_ in load_crops(store, crops[: max(len(crops) // 8, 3)], size=size, device=device):
             yield backbone.net.forward_features(backbone.normalise(pixels, flipped))  # type: ignore[operator]
 
-    print(f"plain float32: {256 / seconds_of(plain(), skip=2, device=device):,.0f} images/s", flush=True)
+    seconds = seconds_of(plain(), skip=min(2, len(crops) - 1), device=device)
+    print(f"plain float32: {256 / seconds:,.0f} images/s", flush=True)
     for compiled in (False, True) if device.type == "cuda" else (False,):
         whole = FrozenEncoder(backbone, compute.choose_compute(device, compiled=compiled, worthwhile=False), whole=True)
         seconds = seconds_of(whole.stream(store, crops), skip=min(10, len(crops) - 2), device=device)

@@ -132,6 +132,24 @@ def test_the_compiled_function_is_called_if_chosen(monkeypatch: pytest.MonkeyPat
     assert len(calls) == 3
 
 
+def test_a_compiled_module_need_not_have_a_length(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That of torch 2.11 has `__len__`, which raises unless its module has one."""
+
+    class Compiled:
+        def __call__(self, x: Tensor) -> Tensor:
+            return double(x)
+
+        def __len__(self) -> int:
+            raise TypeError("Contrastive does not support len()")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: Compiled())
+    faster = Compute(CPU, compiled=True).maybe_compile(double)
+    assert [faster(torch.tensor(n)).item() for n in (1, 2, 3)] == [2, 4, 6]
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("home", ["ours", "none"])
 def test_compiled_code_is_kept_where_only_its_user_can_write(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str

@@ -64,7 +64,8 @@ class Compute:
             try:
                 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(COMPILERS))  # read when first imported
                 os.environ[INDUCTOR_CACHE] = os.environ.get(INDUCTOR_CACHE) or compiler_cache()
-                run = run or torch.compile(function, dynamic=False)  # raises on some Python versions
+                if run is None:  # a compiled module without a length has no truth value
+                    run = torch.compile(function, dynamic=False)  # raises on some Python versions
                 result: Tensor = run(*values)
             except torch.OutOfMemoryError:
                 raise
