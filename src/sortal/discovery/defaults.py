@@ -28,7 +28,7 @@ from sortal.system.text import plural
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 # Sortal's own method takes so many images in all, and no more epochs than the paper: 2,500 photographs of cars need
 # those, 5,000 thumbnails only half of them (benchmarks/archive/runs.md).
-FEWEST_EPOCHS, STEPS = 40, 600_000
+FEWEST_EPOCHS, STEPS_ON_GPU = 40, 600_000
 # Without a GPU, views are few, and a step sees a quarter of their patches, which takes half of the time and sorts no
 # worse (benchmarks/RESULTS.md). With two views, which are learned by heart, 1,000 images are sorted 3 points worse than
 # with four (at 224 pixels).
@@ -121,7 +121,7 @@ def _training(settings: Discovery, of: Registration, n_images: int, on_gpu: bool
         patches = PATCHES_ON_CPU if of.losses is Rounds else usual.patches
         usual = replace(usual, epochs=_epochs_on_cpu(n_images), views=VIEWS_ON_CPU, patches=patches)
     elif of.losses is Rounds:
-        usual = replace(usual, epochs=_epochs_within(STEPS, FEWEST_EPOCHS, EPOCHS, n_images))
+        usual = replace(usual, epochs=_epochs_within(STEPS_ON_GPU, FEWEST_EPOCHS, EPOCHS, n_images))
     else:
         usual = replace(usual, epochs=FEWER_EPOCHS if n_images < FEW_IMAGES else EPOCHS)
     return replace(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 import sortal
 from sortal.config import method_source
@@ -232,7 +233,9 @@ def add_to_means(
     sums, total = counts[:, None] * means.astype(np.float64), counts + np.bincount(rows, minlength=len(counts))
     for start in range(0, len(rows), ADDED_AT_ONCE):
         part = slice(start, start + ADDED_AT_ONCE)
-        np.add.at(sums, rows[part], x[part].astype(np.float64))
+        into = np.concatenate([np.arange(len(counts)), rows[part]])  # the sums so far come first
+        members = csc_array((np.ones(len(into)), into, np.arange(len(into) + 1)), shape=(len(counts), len(into)))
+        sums = members @ np.concatenate([sums, x[part]])  # in this order, as np.add.at would, but several times faster
     moved: Features = np.where(total[:, None] > 0, sums / np.maximum(total[:, None], 1), means).astype(np.float32)
     return moved, total
 

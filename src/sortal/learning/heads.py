@@ -1,6 +1,5 @@
 """Heads on a backbone's features: a projection for contrastive losses, and a linear classifier."""
 
-from functools import partial
 from itertools import pairwise
 
 import torch
@@ -27,8 +26,8 @@ class ProjectionHead(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        linear = partial(nn.utils.skip_init, nn.Linear)  # without drawing from torch's global generator
-        layers = [linear(*sizes) for sizes in pairwise([width, *[hidden] * (n_layers - 1), bottleneck])]
+        with torch.random.fork_rng(devices=[]):  # quicker than skip_init, which imports sympy
+            layers = [nn.Linear(*sizes) for sizes in pairwise([width, *[hidden] * (n_layers - 1), bottleneck])]
         self.mlp = nn.Sequential(*[each for layer in layers for each in (layer, nn.GELU())][:-1])
         generator = torch.Generator().manual_seed(seed)
         for layer in layers:

@@ -26,8 +26,10 @@ class Likeness:
         rows = np.arange(len(x))
         if len(x) > MOST_IMAGES_COMPARED:
             rows = np.sort(np.random.default_rng(seed).permutation(len(x))[:MOST_IMAGES_COMPARED])
-        self.rows, self.x = rows, np.asarray(x[rows], dtype=np.float32)
-        self.near = _neighbours(self.x)
+        some = np.asarray(x[rows], dtype=np.float32)
+        self.rows, self.near = rows, _neighbours(some)
+        self.x = some.astype(np.float64)
+        self.squares = (self.x**2).sum(axis=1)
 
     def between(self, category: Ints, ids: Sequence[int], centres: Floats, temperature: float) -> Floats:
         """Return how likely each two of the categories (k, k) are one class; `category` (n,) are ids of all images."""
@@ -35,7 +37,7 @@ class Likeness:
         own = np.array([place.get(each, -1) for each in category[self.rows].tolist()], dtype=np.int64)
         there = own >= 0
         counts = np.maximum(np.bincount(own[there], minlength=k), 1)
-        squared = _squared(self.x, centres)
+        squared = _squared(self.x, self.squares, centres)
         within = np.bincount(own[there], squared[there, own[there]], minlength=k) / counts
         chance = np.exp(-(squared - squared.min(axis=1, keepdims=True)) / temperature)
         chance /= chance.sum(axis=1, keepdims=True)
@@ -45,7 +47,8 @@ class Likeness:
         edges = (of >= 0) & (to >= 0)
         np.add.at(shared, (of[edges], to[edges]), 1 / max(self.near.shape[1], 1))
         probable, shared = (each / counts[:, None] for each in (probable, shared))
-        apart = np.sqrt(np.maximum(_squared(centres, centres), 0) / np.maximum(within[:, None] + within, 1e-12))
+        between = _squared(centres, (centres**2).sum(axis=1), centres)
+        apart = np.sqrt(np.maximum(between, 0) / np.maximum(within[:, None] + within, 1e-12))
         score = DISTANCE_WEIGHT * apart + OFFSET_WEIGHT
         score += SHARED_WEIGHT * np.sqrt(shared + shared.T) + PROBABLE_WEIGHT * np.sqrt(probable + probable.T)
         found: Floats = 1 / (1 + np.exp(-np.clip(score, -50, 50)))
@@ -67,5 +70,6 @@ def _neighbours(x: NDArray[np.float32]) -> Ints:
     return found
 
 
-def _squared(a: NDArray[np.floating], b: Floats) -> Floats:
-    return (a.astype(np.float64) ** 2).sum(axis=1)[:, None] - 2 * a @ b.T + (b**2).sum(axis=1)
+def _squared(a: Floats, squares: Floats, b: Floats) -> Floats:
+    """Return the squared distances of each of a to each of b, given the squared lengths of a."""
+    return squares[:, None] - 2 * (a @ b.T) + (b**2).sum(axis=1)

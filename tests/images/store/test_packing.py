@@ -538,6 +538,25 @@ def test_some_disk_space_is_left_free(tmp_path: Path, monkeypatch: pytest.Monkey
     assert byte_sizes(1_000_000_000, 1_000_000_001) == ["1,000,000,000 bytes", "1,000,000,001 bytes"]
 
 
+def test_a_disk_that_fills_up_is_noticed_to_the_byte_though_seldom_looked_at(
+    folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, looks, room = fill(folder, 3), list[int](), sum(SIZES) - 1
+
+    def usage(_: Path) -> SimpleNamespace:
+        looks.append(packing.DISK_RESERVE + room - packing.stored_bytes(store))
+        return SimpleNamespace(free=looks[-1])
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(NoSpaceError, match="Not enough disk space for the pixel store"):
+        pack_small(images, store)
+    assert sum(map(len, pixel_files(store).values())) == sum(SIZES[:2])
+    assert len(looks) == 3  # before the start, at the first image, and where the third does not fit
+    room, looks = 2 * packing.UNCHECKED, []
+    check(pack_small(fill(folder, 40), store), read(folder))
+    assert len(looks) == 2
+
+
 def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) -> None:
     images = fill(folder, 1)
     (home(store) / "pixels.bin").mkdir(parents=True)

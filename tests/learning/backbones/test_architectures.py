@@ -9,7 +9,7 @@ import torch
 from support.tiny_encoders import ABOUT, SIZE, TOWER, TRANSFORMER
 
 from sortal.errors import InputError
-from sortal.learning.backbones.architectures import _later, check_name, create, hub_file
+from sortal.learning.backbones.architectures import _later, _Undrawn, check_name, create, hub_file
 from sortal.learning.backbones.network import Network
 from sortal.learning.backbones.vit import VisionTransformer
 
@@ -29,6 +29,13 @@ def test_functions_of_the_compiler_are_called_as_they_are_when_they_are_needed()
     assert _later("math", "hypot", 3.0, 4.0) == 5.0
     total = _later("functools", "partial", lambda a, b, *, c: (a, b, c), 1, c=3)
     assert total(2) == (1, 2, 3)
+
+
+def test_weights_that_are_not_drawn_stay_as_they_are() -> None:
+    with _Undrawn():
+        undrawn = torch.nn.init.kaiming_uniform_(torch.full((2, 2), 3.0))
+        assert (undrawn + 1).tolist() == [[4.0, 4.0], [4.0, 4.0]]
+    assert (torch.nn.init.kaiming_uniform_(undrawn) != 3).all()
 
 
 def test_images_are_those_of_the_configuration_of_a_network() -> None:

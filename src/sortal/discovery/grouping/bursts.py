@@ -4,7 +4,7 @@ Images with a similar layout of colours are compared in detail: the middle of on
 the other. Fine structure decides, which two photographs of similar things do not share.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from sortal.images import near_duplicates as near
 from sortal.images.image_set import ImageSet
 from sortal.images.moments import Moments
 from sortal.images.store.pixel_store import PixelStore
+from sortal.learning.frozen import prefetch
 from sortal.system import cache
 from sortal.system.progress import Runtime
+from sortal.system.resources import cores
 from sortal.system.text import plural
 
 LAYOUT = 4  # colours along a side of the layouts whose nearest neighbours are compared
@@ -36,6 +38,7 @@ USUAL_PAIRS = 400  # random pairs, whose median correlation is the usual one
 MOST_IN_BURST, FEWEST_IN_BURST, LARGEST_SHARE = 20, 3, 0.1  # images, by the share of all images between these bounds
 MOST_GREY = 500_000  # images up to which they are compared; of more, only copies share a moment
 PAIRS_AT_ONCE = 64
+READ_AT_ONCE = 32  # images, by each thread
 MOST_TORN = 0.1  # share of groups with several labels whose labels differ by mistake, if groups are of one class
 
 
@@ -129,7 +132,8 @@ def burst_groups(store: PixelStore, device: torch.device, runtime: Runtime = Run
         return inverse
     pairs = _candidates(store.select(np.isin(np.arange(len(store)), first[compared])), device)
     rows = np.sort(first[compared])
-    grey = np.stack([_grey(store, row) for row in rows.tolist()])
+    parts = (rows[start : start + READ_AT_ONCE] for start in range(0, len(rows), READ_AT_ONCE))
+    grey = np.concatenate([*prefetch(partial(_grey, store), parts, threads=cores())])
     measure = partial(_correlations, torch.from_numpy(grey), device=device)
     drawn = np.random.default_rng(0).integers(0, len(rows), (USUAL_PAIRS, 2))
     by_content = np.argsort(store.digests[rows])  # independent of the order of files
@@ -159,9 +163,9 @@ def _candidates(store: PixelStore, device: torch.device) -> NDArray[np.int64]:
     return np.unique(np.sort(pairs, axis=1), axis=0)
 
 
-def _grey(store: PixelStore, row: int) -> NDArray[np.uint8]:
-    image = Image.fromarray(store.image(row)).convert("L")
-    return np.asarray(image.resize((WIDTH, WIDTH), Image.Resampling.BILINEAR))
+def _grey(store: PixelStore, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    images = (Image.fromarray(store.image(row)).convert("L") for row in rows.tolist())
+    return np.stack([np.asarray(image.resize((WIDTH, WIDTH), Image.Resampling.BILINEAR)) for image in images])
 
 
 def _correlations(
@@ -178,10 +182,16 @@ def _correlations(
 
 def structure(grey: Tensor) -> Tensor:
     """Return the fine structure of grey images (b, WIDTH, WIDTH): neither single pixels nor large shapes."""
-    at = torch.arange(WIDTH, device=grey.device)
-    apart = (at[:, None] - at) ** 2
-    fine, coarse = (torch.softmax(-apart / (2 * spread**2), dim=1) for spread in (FINE, COARSE))
+    fine, coarse = _blurs(grey.device)
     return fine @ grey @ fine.T - coarse @ grey @ coarse.T
+
+
+@lru_cache
+def _blurs(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the matrices (WIDTH, WIDTH) that blur a line by FINE and by COARSE."""
+    at = torch.arange(WIDTH, device=device)
+    apart = (at[:, None] - at) ** 2
+    return torch.softmax(-apart / (2 * FINE**2), dim=1), torch.softmax(-apart / (2 * COARSE**2), dim=1)
 
 
 def align(one: Tensor, other: Tensor) -> Tensor:
@@ -201,6 +211,7 @@ def align(one: Tensor, other: Tensor) -> Tensor:
     return found.amax((1, 2, 3))
 
 
+@lru_cache
 def _resizing(device: torch.device) -> Tensor:
     """Return matrices (scales, MIDDLE, WIDTH) that cut the middle out of a line at each scale."""
     at = (torch.arange(MIDDLE) + 0.5 - MIDDLE / 2) / torch.tensor(SCALES)[:, None] + (WIDTH - 1) / 2

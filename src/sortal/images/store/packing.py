@@ -45,6 +45,7 @@ from sortal.system.workers import Conversation, JsonObject, PathOrPixels, WorkIt
 PIXEL_FORMAT = 1  # of the pixels
 UNCOMMITTED_SECONDS = 2.0  # seconds between commits: the most work that a kill can lose
 DISK_RESERVE = 2**26  # bytes that stay free on the disk
+UNCHECKED = 2**22  # bytes for which places are assigned before the disk is looked at again
 WAY_OUT = "or choose a smaller shorter_side; then run again to resume"
 NEUTRAL_TILE = np.full((48, 48, 3), 222, dtype=np.uint8)  # in place of a picture
 
@@ -196,8 +197,8 @@ def stored_bytes(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.glob("**/*.bin"))
 
 
-def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None:
-    """Raise InputError or NoSpaceError unless a store of `stored` bytes may grow by `more` bytes."""
+def check_room(folder: Path, stored: int, more: int, budget: int | None) -> int:
+    """Return how many bytes a store of `stored` bytes may grow by; raise InputError or NoSpaceError if not `more`."""
     if budget is not None and stored + more > budget:
         total, limit = byte_sizes(stored + more, budget)
         raise InputError(
@@ -212,6 +213,7 @@ def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None
             f"({byte_sizes(DISK_RESERVE)[0]} of it as a reserve), and {found} are free. "
             f"Free some space, use another folder, {WAY_OUT}."
         )
+    return free - DISK_RESERVE if budget is None else min(free - DISK_RESERVE, budget - stored)
 
 
 def look_up(
@@ -246,6 +248,7 @@ class _Writer:
         self.places: dict[str, int] = {}  # by content: the row that a place was assigned to
         self._end = max((image.end for image in index.stored.values() if image.part == index.part), default=0)
         self._stored: int | None = None  # bytes in the whole store, once the file is open
+        self._room = 0  # bytes for which places may be assigned before the disk is looked at again
         self._lock = threading.Lock()
         self._unsynced = False
         self._committed = monotonic()
@@ -263,7 +266,9 @@ class _Writer:
                 with open(self.index.pixels(), "ab", opener=regular) as file:
                     file.truncate(self._end)  # without what a killed run did not commit
                 self._stored = stored_bytes(self.index.home.parent)
-            check_room(self.index.home.parent, self._stored, size, self.budget)
+            if size > self._room:
+                self._room = min(check_room(self.index.home.parent, self._stored, size, self.budget), UNCHECKED)
+            self._room -= size
             self.places[digest] = row
             self._end += size
             self._stored += size

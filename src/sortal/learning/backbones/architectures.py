@@ -3,7 +3,7 @@
 import functools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from sortal.config import Interpolation
 from sortal.errors import InputError, Remedy, listing
@@ -144,7 +145,7 @@ def _with_class_token(
     name: str, model: str, arguments: dict[str, Any], undrawn: dict[str, Any], size: int
 ) -> nn.Module | None:
     """Create a vision transformer whose features are its class token; None if it has none, or no weights for it."""
-    with torch.device("meta"):  # allocates no weights; drawing them there would import PyTorch's compiler
+    with torch.device("meta"), _Undrawn():  # allocates no weights; drawing them there would import PyTorch's compiler
         pooled = _made(name, model, size, undrawn)
     try:
         net = _made(name, model, size, {**arguments, "img_size": size, "global_pool": "token"})
@@ -154,6 +155,18 @@ def _with_class_token(
             raise InputError(f"{name} does not support an image_size of {size}: {problem}.") from error
         return None
     return net if net.state_dict().keys() == pooled.state_dict().keys() else None
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leave weights that functions of torch.nn.init would draw as they are."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if getattr(function, "__module__", "") == nn.init.__name__:
+            return args[0] if args else given["tensor"]
+        return function(*args, **given)
 
 
 def _made(name: str, model: str, size: int, arguments: dict[str, Any]) -> nn.Module:
