@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.stores import small_store
 from support.tiny_run import LARGE, a_transformer, settings
+from torch.nn.functional import normalize
 
 from sortal.errors import InputError
 from sortal.images.image_set import image_set
@@ -17,7 +18,8 @@ from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Draws
-from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
+from sortal.learning.health import Probe, effective_rank_and_spread
 from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, SharedTokens
 from sortal.learning.training_inputs import TrainingInputs, check_inputs, windows_of
 from sortal.system.device import Compute, choose_compute
@@ -93,6 +95,20 @@ def test_tokens_of_centre_crops_get_what_the_planned_ones_leave() -> None:
     assert plan is not None
     assert one.kept_crops(plan).limit == 10**8 - plan.bytes
     assert one.kept_crops(None).limit == 10**8
+
+
+@pytest.mark.parametrize(("patches", "probed"), [(0.5, 3), (0.75, 4), (0.01, 2), (1.0, None)])
+def test_health_is_measured_on_as_many_tokens_as_a_step_sees(patches: float, probed: int | None) -> None:
+    backbone, store = a_transformer().backbone, small_store(6, LARGE)
+    seen = inputs(backbone, ROOM, [], config=settings(patches=patches)).probed_tokens()
+    health = Probe(encoder(backbone), store, np.arange(6), KeptTokens(0), seen).measure()
+    (tokens,) = encoder(backbone).centre_crops(store, np.arange(6))
+    if seen is not None:
+        assert len(seen) == len({*seen.tolist()}) == probed
+        assert seen[0] == 0, "the class token"
+        tokens = tokens[:, seen]
+    rank, spread = effective_rank_and_spread(normalize(backbone.tail(tokens).detach()).double())
+    assert (health.effective_rank, health.spread) == pytest.approx((rank, spread), rel=1e-5)
 
 
 @pytest.mark.parametrize(("patches", "seen"), [(0.5, 2), (0.75, 3), (0.01, 1)])

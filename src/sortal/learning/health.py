@@ -38,16 +38,27 @@ class FeatureHealth:
 
 
 class Probe:
-    """Measures the features of centre crops of a few rows; the trunk's tokens are `kept` between epochs if they fit."""
+    """Measures the features of centre crops of a few rows; the trunk's tokens are `kept` between epochs if they fit.
 
-    def __init__(self, trunk: FrozenEncoder, store: PixelStore, rows: RowNumbers, kept: KeptTokens) -> None:
-        self.trunk, self.store, self.rows, self.kept = trunk, store, evenly_spaced(rows), kept
+    With `seen` (count,), only these of the tokens count, as all take longer and show no more.
+    """
+
+    def __init__(
+        self,
+        trunk: FrozenEncoder,
+        store: PixelStore,
+        rows: RowNumbers,
+        kept: KeptTokens,
+        seen: Tensor | None = None,
+    ) -> None:
+        self.trunk, self.store, self.rows, self.kept, self.seen = trunk, store, evenly_spaced(rows), kept, seen
         self.initial = self.measure()
 
     @torch.no_grad()
     def measure(self) -> FeatureHealth:
         """Measure the features of the backbone's current weights."""
-        tokens = self.kept.of(self.rows, lambda: self.trunk.centre_crops(self.store, self.rows))
+        kept = self.kept.of(self.rows, lambda: self.trunk.centre_crops(self.store, self.rows))
+        tokens = (batch if self.seen is None else batch[:, self.seen] for batch in kept)
         backbone, features, queries = self.trunk.backbone, list[Tensor](), list[Tensor]()
         with self.trunk.compute.autocast():
             for inputs in (piece for batch in tokens for piece in batch.split(self._at_once(batch))):

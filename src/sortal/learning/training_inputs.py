@@ -109,10 +109,21 @@ class TrainingInputs:
         patterns = patterns_of(self.backbone, self.config)
         if patterns is None or windows_of(self.backbone, self.config) is not None:
             return tokens
+        return replace(tokens, patterns=self._tokens_of(patterns).to(tokens.tokens.device))
+
+    def _tokens_of(self, patterns: RowNumbers) -> Tensor:
+        """Return the tokens of these sets of patches (patterns, count), and those that are of no patch before them."""
         prefix = token_cache.token_shape(self.backbone, patterns)[0] - patterns.shape[1]
         always = np.broadcast_to(np.arange(prefix), (len(patterns), prefix))
-        seen = torch.from_numpy(np.concatenate([always, patterns + prefix], axis=1))
-        return replace(tokens, patterns=seen.to(tokens.tokens.device))
+        return torch.from_numpy(np.concatenate([always, patterns + prefix], axis=1))
+
+    def probed_tokens(self) -> Tensor | None:
+        """Return as many tokens of a view as a step sees, (count,), of patches everywhere in it; None for all."""
+        patterns, grid = patterns_of(self.backbone, self.config), self.backbone.patch_grid
+        if patterns is None or grid is None or not self.backbone.has_trunk:
+            return None
+        everywhere = np.random.default_rng(0).permutation(math.prod(grid))[None, : patterns.shape[1]]
+        return self._tokens_of(np.sort(everywhere)).to(self.processes.device)[0]
 
     def kept_crops(self, plan: TokenPlan | None) -> KeptTokens:
         """Return a store for tokens of centre crops, limited to what the budget leaves beside the planned tokens."""
