@@ -19,7 +19,6 @@ from support.thorough import thorough_but
 
 from sortal.config import Contrast, Training
 from sortal.discovery.prediction import draw_report, predict
-from sortal.discovery.reviewing import advice
 from sortal.discovery.reviewing.advice import Advice
 from sortal.discovery.reviewing.open import open_session
 from sortal.images.store.packing import Settings, pack
@@ -128,20 +127,17 @@ def test_predict(sorted_run: SortedRun, device: Accelerator, tmp_path: Path) -> 
     assert device.used
 
 
-def test_review_and_refit(copied_run: SortedRun, device: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_review_and_refit(copied_run: SortedRun, device: Accelerator) -> None:
     session = open_session(load_run(copied_run.out, raw=True), runtime=THERE)
     assert isinstance(session.advisor, Advice)
     session.advisor.refit(Review(load_run(copied_run.out, raw=True)))
     assert device.used
     rows = np.arange(20)
-    for few, there in ((19, True), (20, False)):
-        monkeypatch.setattr(advice, "ROWS_OF_ONE_THREAD", few)
-        assert session.advisor.parts(rows, rows[:0], 2)
-        assert device.used == there, "few are divided sooner on the CPU"
+    assert session.advisor.parts(rows, rows[:0], 2)
+    assert device.used
 
 
-def test_report(copied_run: SortedRun, device: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "ROWS_OF_ONE_THREAD", 0)
+def test_report(copied_run: SortedRun, device: Accelerator) -> None:
     draw_report(load_run(copied_run.out), runtime=THERE)
     assert device.products["here"] > 0, "categories are divided there; the map is drawn on the CPU"
 

@@ -20,7 +20,7 @@ from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.health import Probe, effective_rank_and_spread
-from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, SharedTokens
+from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, SharedTokens, TokenPlan
 from sortal.learning.training_inputs import TrainingInputs, check_inputs, windows_of
 from sortal.system.device import Compute, choose_compute
 from sortal.system.distributed import launch
@@ -100,7 +100,9 @@ def test_tokens_of_centre_crops_get_what_the_planned_ones_leave() -> None:
 @pytest.mark.parametrize(("patches", "probed"), [(0.5, 3), (0.75, 4), (0.01, 2), (1.0, None)])
 def test_health_is_measured_on_as_many_tokens_as_a_step_sees(patches: float, probed: int | None) -> None:
     backbone, store = a_transformer().backbone, small_store(6, LARGE)
-    seen = inputs(backbone, ROOM, [], config=settings(patches=patches)).probed_tokens()
+    one = inputs(backbone, ROOM, [], config=settings(patches=patches))
+    assert one.probed_tokens(one.plan(None, resumed=False)) is None, "live views are seen whole"
+    seen = one.probed_tokens(one.plan(3, resumed=False))
     health = Probe(encoder(backbone), store, np.arange(6), KeptTokens(0), seen).measure()
     (tokens,) = encoder(backbone).centre_crops(store, np.arange(6))
     if seen is not None:
@@ -109,6 +111,17 @@ def test_health_is_measured_on_as_many_tokens_as_a_step_sees(patches: float, pro
         tokens = tokens[:, seen]
     rank, spread = effective_rank_and_spread(normalize(backbone.tail(tokens).detach()).double())
     assert (health.effective_rank, health.spread) == pytest.approx((rank, spread), rel=1e-5)
+
+
+def test_health_is_measured_on_patches_everywhere_in_a_view() -> None:
+    backbone = load_backbone("test_vit", weights="random", image_size=160)
+    assert backbone.patch_grid == (10, 10)
+    one = inputs(backbone, ROOM, [], config=settings(patches=0.25))
+    seen = one.probed_tokens(TokenPlan(0, "memory"))
+    assert seen is not None
+    patches = seen[1:] - 1
+    assert len(patches) == 25
+    assert len({*(patches // 10).tolist()}) > 7 < len({*(patches % 10).tolist()}), "rows and columns"
 
 
 @pytest.mark.parametrize(("patches", "seen"), [(0.5, 2), (0.75, 3), (0.01, 1)])

@@ -4,7 +4,6 @@ Centres are relative to the mean of the data, so that a common offset costs litt
 centre c is ‖x − c‖² − ‖x − mean‖²: it orders centres like the distance, and one matrix product computes it.
 """
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -114,24 +113,6 @@ def full_precision(device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-_THREADS = threading.RLock()  # the number of threads is one of the process
-
-
-@contextmanager
-def one_thread(wanted: bool) -> Iterator[None]:
-    """Compute in one thread if wanted: for small arrays, waiting for others costs more than they contribute."""
-    if not wanted:
-        yield
-        return
-    with _THREADS:  # or two at once would restore the number that the other has set
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
 
 
 def scores(bias: Tensor, centres: Tensor, rows: Tensor) -> Tensor:

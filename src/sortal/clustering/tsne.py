@@ -11,6 +11,8 @@ takes a third of the steps that two phases take. Positions are (2, n), so that e
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sortal.clustering.points import BUDGET, full_precision, one_thread, slices
+from sortal.clustering.points import BUDGET, full_precision, slices
 from sortal.errors import InputError
 from sortal.runs.projection import MAP_POINTS, Mapper
 from sortal.system.device import choose_device
@@ -74,6 +76,18 @@ def place(features: NDArray[np.float32], seed: int, *, device: str = "auto") -> 
             with one_thread(chosen.type == "cpu" and len(x) <= ROWS_OF_STEPS):
                 xy = embed(graph, (start + JITTER * noise.to(chosen)).T).T
         return xy.double().cpu().numpy()
+
+
+@contextmanager
+def one_thread(wanted: bool) -> Iterator[None]:
+    """Compute in one thread if wanted: for small arrays, waiting for others costs more than they contribute."""
+    before = torch.get_num_threads()
+    if wanted:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def differ(features: NDArray[np.float32]) -> bool:

@@ -27,7 +27,7 @@ from sortal.system.text import plural
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 # Sortal's own method takes so many images in all, and no more epochs than the paper: 2,500 photographs of cars need
-# those, 5,000 thumbnails only half of them (benchmarks/archive/runs.md).
+# those, 5,000 thumbnails only half of them, and more than 8,189 were not measured (benchmarks/archive/runs.md).
 FEWEST_EPOCHS, STEPS_ON_GPU = 40, 600_000
 # Without a GPU, views are few, and a step sees a quarter of their patches, which takes half of the time and sorts no
 # worse (benchmarks/RESULTS.md). With two views, which are learned by heart, 1,000 images are sorted 3 points worse than

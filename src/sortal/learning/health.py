@@ -16,7 +16,7 @@ from sortal.learning.batches import ImageTable
 from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.views import RowNumbers
 
-PROBED_IMAGES = 128  # to measure on; twice as many took a fifth of the training of 1,000 images on two cores
+PROBED_IMAGES = 128  # to measure on
 PROBED_AT_ONCE = 64  # images at once, as training may leave little memory
 PROBED_TOKENS = 2**26  # numbers in the tokens of more images, if there is a trunk: a GPU has too little to do with few
 LEAST_SPREAD, LEAST_RANK = 0.2, 0.1  # fractions of the initial values, below which features have collapsed

@@ -203,7 +203,7 @@ class Trainer:
         if not self.processes.is_first:
             return None, None
         kept = self.inputs.kept_crops(plan)
-        probe = Probe(trunk, self.store, self.rows, kept, self.inputs.probed_tokens())
+        probe = Probe(trunk, self.store, self.rows, kept, self.inputs.probed_tokens(plan))
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
         if not (known & self.images.validation).any():
             return probe, None

@@ -117,10 +117,10 @@ class TrainingInputs:
         always = np.broadcast_to(np.arange(prefix), (len(patterns), prefix))
         return torch.from_numpy(np.concatenate([always, patterns + prefix], axis=1))
 
-    def probed_tokens(self) -> Tensor | None:
+    def probed_tokens(self, plan: TokenPlan | None) -> Tensor | None:
         """Return as many tokens of a view as a step sees, (count,), of patches everywhere in it; None for all."""
         patterns, grid = patterns_of(self.backbone, self.config), self.backbone.patch_grid
-        if patterns is None or grid is None or not self.backbone.has_trunk:
+        if patterns is None or grid is None or plan is None:  # live views are seen whole
             return None
         everywhere = np.random.default_rng(0).permutation(math.prod(grid))[None, : patterns.shape[1]]
         return self._tokens_of(np.sort(everywhere)).to(self.processes.device)[0]

@@ -4,7 +4,7 @@ Images with a similar layout of colours are compared in detail: the middle of on
 the other. Fine structure decides, which two photographs of similar things do not share.
 """
 
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import torch
@@ -182,16 +182,10 @@ def _correlations(
 
 def structure(grey: Tensor) -> Tensor:
     """Return the fine structure of grey images (b, WIDTH, WIDTH): neither single pixels nor large shapes."""
-    fine, coarse = _blurs(grey.device)
-    return fine @ grey @ fine.T - coarse @ grey @ coarse.T
-
-
-@lru_cache
-def _blurs(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the matrices (WIDTH, WIDTH) that blur a line by FINE and by COARSE."""
-    at = torch.arange(WIDTH, device=device)
+    at = torch.arange(WIDTH, device=grey.device)
     apart = (at[:, None] - at) ** 2
-    return torch.softmax(-apart / (2 * FINE**2), dim=1), torch.softmax(-apart / (2 * COARSE**2), dim=1)
+    fine, coarse = (torch.softmax(-apart / (2 * spread**2), dim=1) for spread in (FINE, COARSE))
+    return fine @ grey @ fine.T - coarse @ grey @ coarse.T
 
 
 def align(one: Tensor, other: Tensor) -> Tensor:
@@ -211,7 +205,6 @@ def align(one: Tensor, other: Tensor) -> Tensor:
     return found.amax((1, 2, 3))
 
 
-@lru_cache
 def _resizing(device: torch.device) -> Tensor:
     """Return matrices (scales, MIDDLE, WIDTH) that cut the middle out of a line at each scale."""
     at = (torch.arange(MIDDLE) + 0.5 - MIDDLE / 2) / torch.tensor(SCALES)[:, None] + (WIDTH - 1) / 2

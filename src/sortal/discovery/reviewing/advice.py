@@ -24,7 +24,6 @@ from sortal.web.report.highlights import Comparison, compare_categories
 if TYPE_CHECKING:
     from sortal.learning.image_text import ImageText
 
-ROWS_OF_ONE_THREAD = 1000  # of a category, which one thread divides sooner than several or a GPU: its steps are small
 NAMES_SUGGESTED = 5  # names
 MOST_EMBEDDED = 5000  # embeddings of pictures
 LONGEST_WORD = 200  # characters of a name
@@ -78,7 +77,7 @@ class Advice:
 
     run: Run
     store: PixelStore
-    device: str  # to cluster many images on
+    device: str  # to cluster on
     words: Sequence[str] = ()
     model: "ImageText | None" = None
     embedded: Embeddings | None = None  # (m, d) of the words
@@ -87,7 +86,6 @@ class Advice:
 
     def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
         """Divide rows into parts by semi-supervised k-means; those that are `anchored` stay in the first."""
-        from sortal.clustering.points import one_thread
         from sortal.discovery.grouping import shared_kmeans
         from sortal.system.distributed import alone
 
@@ -99,10 +97,7 @@ class Advice:
             return []
         seed = self.run.facts.settings.seed
         given = labels if (labels == 0).any() else None
-        few = len(rows) <= ROWS_OF_ONE_THREAD
-        processes = alone("cpu" if few else self.device)
-        with one_thread(few):
-            found = shared_kmeans.fit(x, given, count, n_init=10, seed=seed, processes=processes).labels
+        found = shared_kmeans.fit(x, given, count, n_init=10, seed=seed, processes=alone(self.device)).labels
         parts = [rows[found == number] for number in range(count)]
         if not all(map(len, parts)):
             return []
