@@ -15,7 +15,6 @@ from sortal.system.workers import worker_count
 CELL_GAP = 2  # pixels around a picture that repeat its edge, so that scaling does not mix it with its neighbours
 SHEET_SIDE = 1024  # pixels: the approximate side of a sheet; browsers decode only the sheets in view
 PILOT_IMAGES = 48  # images encoded to estimate the size of all
-PILOT_LINES = 2  # of each of their sheets, so that several threads have something to encode
 TINY_SIDE = 48  # pixels: images up to this size are stored losslessly
 SAFE_SHARE = 0.95  # of the budget that an estimate may fill
 # Quality of WebP by cell, which is the pixels of a picture with the gap around it; best first.
@@ -23,7 +22,7 @@ QUALITY = {192: 80, 160: 78, 128: 75, 112: 72, 96: 70, 80: 65, 64: 55, 48: 45, 4
 LOSSLESS = 100
 # Against the defaults (4, and 100 for lossless): 2.4 times as fast and 4 % larger; lossless, 3.6 times and no larger.
 WEBP_METHOD, LOSSLESS_EFFORT = 2, 20
-MOST_THREADS = 16  # that encode sheets at the same time, at most
+MOST_THREADS = 8  # that encode sheets at the same time, at most
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
 Done = Callable[[int], None]  # called with the number of pictures done so far
@@ -65,24 +64,14 @@ def _candidates(store: PixelStore, rows: Sequence[int], room: int, cells: tuple[
     pilot = [rows[at] for at in np.linspace(0, len(rows) - 1, min(PILOT_IMAGES, len(rows))).astype(int)] if rows else []
     scale = len(rows) / max(1, len(pilot))
     for first, (cell, quality) in enumerate(allowed):
-        if _encode(store, pilot, cell, quality, lines=PILOT_LINES).bytes * scale <= SAFE_SHARE * room:
+        if _encode(store, pilot, cell, quality).bytes * scale <= SAFE_SHARE * room:
             return allowed[first:]
     return allowed[-1:]
 
 
-def _encode(
-    store: PixelStore,
-    rows: Sequence[int],
-    cell: int,
-    quality: int,
-    on_done: Done = lambda _: None,
-    *,
-    lines: int | None = None,
-) -> Sheets:
-    """Draw sheets of so many lines, by default as many as columns."""
+def _encode(store: PixelStore, rows: Sequence[int], cell: int, quality: int, on_done: Done = lambda _: None) -> Sheets:
     columns = max(1, SHEET_SIDE // cell)
-    count = columns * (lines or columns)
-    parts = [rows[start : start + count] for start in range(0, len(rows), count)]
+    parts = [rows[start : start + columns * columns] for start in range(0, len(rows), columns * columns)]
     sizes: list[tuple[int, int]] = []
     images = []
     with ThreadPoolExecutor(min(worker_count(None), MOST_THREADS), thread_name_prefix="sheets") as pool:
