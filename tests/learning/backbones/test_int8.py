@@ -4,29 +4,37 @@ import pytest
 import torch
 from torch import nn
 
-from sortal.learning.backbones.int8 import Int8Linear, quantise
+from sortal.learning.backbones import int8
+from sortal.learning.backbones.int8 import Int8Linear, SignedProduct, UnsignedProduct, quantise
 from sortal.learning.backbones.registry import load_backbone
 from sortal.system.device import multiplies_int8
 
 pytestmark = pytest.mark.skipif(not multiplies_int8(), reason="the processor or PyTorch has no such products")
 
 
+PRODUCTS = [SignedProduct, UnsignedProduct] if int8._multiplies_unsigned() else [SignedProduct]
+
+
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_layer_is_exact_but_for_rounding_its_weights_and_inputs(bias: bool) -> None:
-    """Weights are off by half a step of 1 / 127 of their row's largest, inputs by half a step of 2 / 255 of theirs.
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_a_layer_is_exact_but_for_rounding_its_weights_and_inputs(
+    product: type, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are off by half a step of 1 / 127 of their row's largest, inputs by half a step of 1 / 127 of theirs.
 
     And by 1 % of that for float32.
     """
+    monkeypatch.setattr(int8, "_multiplies_unsigned", lambda: product is UnsignedProduct)
     torch.manual_seed(0)
     layer, x = nn.Linear(96, 40, bias=bias), torch.randn(3, 7, 96) * torch.tensor([1e-3, 1.0, 1e4])[:, None, None]
     before = torch.backends.quantized.engine
     with torch.no_grad():
         layer.weight[3] *= 1000  # a large row must not blur the others
-        layer.weight[5] = 0
+        layer.weight[5] = x[1, 2] = 0
         found, exact = Int8Linear(layer)(x), layer.double()(x.double())
     weight, rows = layer.weight.detach().abs(), x.double().abs()
     of_weights = rows.sum(-1, keepdim=True) * weight.amax(1) / 127 / 2
-    of_inputs = rows.amax(-1, keepdim=True) / 255 * (weight * (1 + 1 / 127)).sum(1)
+    of_inputs = rows.amax(-1, keepdim=True) / 127 / 2 * (weight * (1 + 1 / 127)).sum(1)
     assert (found - exact).abs().le(1.01 * (of_weights + of_inputs) + 1e-6 * exact.abs()).all()
     assert torch.backends.quantized.engine == before
     with torch.no_grad():
