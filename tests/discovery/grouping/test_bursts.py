@@ -101,11 +101,20 @@ def test_alignment_finds_a_shift_and_a_scale() -> None:
         grey = np.asarray(image.resize((WIDTH, WIDTH), Image.Resampling.BILINEAR), dtype=np.float32)
         return structure(torch.from_numpy(grey)[None])
 
-    assert align(at(one), at(one)).item() == pytest.approx(1, abs=1e-4)
-    assert align(at(one), at(cropped(one, 0.08, 0, 0.9))).item() > 0.9
-    assert align(at(one), at(scene(4).convert("L"))).item() < 0.7
+    others = torch.cat([at(one), at(cropped(one, 0.08, 0, 0.9)), at(scene(4).convert("L"))])
+    found = align(at(one).expand(3, -1, -1), others, torch.tensor([2, 0, 1])).tolist()
+    assert found[0] < 0.7
+    assert found[1] == pytest.approx(1, abs=1e-4)
+    assert found[2] > 0.9
     flat = torch.zeros(1, WIDTH, WIDTH)
-    assert align(flat, flat).item() == 0
+    assert align(flat, flat, torch.zeros(1, dtype=torch.int64)).item() == 0
+
+
+def test_structure_has_no_weights_that_processors_are_slow_with() -> None:
+    corner = torch.zeros(1, WIDTH, WIDTH)
+    corner[0, 0, 0] = 1  # so that weights and products of them are left
+    found = structure(corner).abs()
+    assert found[found > 0].min() >= torch.finfo(torch.float32).smallest_normal
 
 
 def test_bursts_are_counted_in_words() -> None:

@@ -150,7 +150,7 @@ def burst_groups(store: PixelStore, device: torch.device, runtime: Runtime = Run
 
 
 def _candidates(store: PixelStore, device: torch.device) -> NDArray[np.int64]:
-    """Return pairs (p, 2) of rows that have similar layouts of colours."""
+    """Return pairs (p, 2) of rows that have similar layouts of colours, those with the same second row together."""
     n, step = len(store), near.SIDE // LAYOUT
     layout = store.thumbnails().reshape(n, LAYOUT, step, LAYOUT, step, 3).mean(axis=(2, 4), dtype=np.float32)
     x = torch.from_numpy(layout.reshape(n, -1)).to(device)
@@ -160,7 +160,8 @@ def _candidates(store: PixelStore, device: torch.device) -> NDArray[np.int64]:
     count = min(CLOSEST_LAYOUTS, n - 1)
     found = [torch.stack([some[:, None].expand(-1, count), others], -1).cpu() for some, others in nearest(x, count)]
     pairs: NDArray[np.int64] = torch.cat(found).reshape(-1, 2).numpy()
-    return np.unique(np.sort(pairs, axis=1), axis=0)
+    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+    return pairs[np.argsort(pairs[:, 1], kind="stable")]
 
 
 def _grey(store: PixelStore, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -174,8 +175,9 @@ def _correlations(
     """Return how well the images of each pair (p, 2) can be aligned."""
     found = []
     for done, some in enumerate(torch.from_numpy(pairs).split(PAIRS_AT_ONCE)):
-        one, other = (structure(grey[rows].to(device).float()) for rows in some.T)
-        found.append(align(one, other).cpu())
+        one, (sought, which) = some[:, 0], some[:, 1].unique(return_inverse=True)
+        parts, middles = (structure(grey[rows].to(device).float()) for rows in (one, sought))
+        found.append(align(parts, middles, which.to(device)).cpu())
         runtime.progress("Comparing images", min((done + 1) * PAIRS_AT_ONCE, len(pairs)), len(pairs))
     return torch.cat(found).numpy() if found else np.zeros(0, dtype=np.float32)
 
@@ -184,25 +186,27 @@ def structure(grey: Tensor) -> Tensor:
     """Return the fine structure of grey images (b, WIDTH, WIDTH): neither single pixels nor large shapes."""
     at = torch.arange(WIDTH, device=grey.device)
     apart = (at[:, None] - at) ** 2
-    fine, coarse = (torch.softmax(-apart / (2 * spread**2), dim=1) for spread in (FINE, COARSE))
+    # Smaller weights count for nothing, and with subnormal numbers processors compute a hundred times as slowly.
+    fine, coarse = (torch.softmax((-apart / (2 * spread**2)).clamp(min=-40), dim=1) for spread in (FINE, COARSE))
     return fine @ grey @ fine.T - coarse @ grey @ coarse.T
 
 
-def align(one: Tensor, other: Tensor) -> Tensor:
-    """Return the best correlation (b,) of the middle of `other`, at any of SCALES, with a part of `one`."""
+def align(one: Tensor, others: Tensor, which: Tensor) -> Tensor:
+    """Return the best correlation (b,) of the middle of `others[which]`, at any of SCALES, with a part of `one`."""
     size, places = (WIDTH, WIDTH), WIDTH - MIDDLE + 1
     resize = _resizing(one.device)
-    middle = resize @ other[:, None] @ resize.mT  # (b, scales, MIDDLE, MIDDLE)
+    middle = resize @ others[:, None] @ resize.mT  # (others, scales, MIDDLE, MIDDLE)
     middle = middle - middle.mean((2, 3), keepdim=True)
+    middle = middle / middle.norm(dim=(2, 3), keepdim=True).clamp(min=MIDDLE)
     spectrum = torch.fft.rfft2(one)
     window = torch.fft.rfft2(torch.ones(MIDDLE, MIDDLE, device=one.device), s=size).conj()
     sums = torch.fft.irfft2(spectrum * window, s=size)[:, :places, :places]
     squares = torch.fft.irfft2(torch.fft.rfft2(one**2) * window, s=size)[:, :places, :places]
     spread = (squares - sums**2 / MIDDLE**2).clamp(min=MIDDLE**2).sqrt()  # of at least one level of 255
-    products = torch.fft.irfft2(spectrum[:, None] * torch.fft.rfft2(middle, s=size).conj(), s=size)
-    norms = middle.norm(dim=(2, 3)).clamp(min=MIDDLE)
-    found: Tensor = products[:, :, :places, :places] / spread[:, None] / norms[:, :, None, None]
-    return found.amax((1, 2, 3))
+    patterns = torch.fft.rfft2(middle, s=size).conj_physical()[which]
+    products = torch.fft.irfft2(patterns.mul_(spectrum[:, None]), s=size)[:, :, :places, :places]
+    found: Tensor = products.amax(1) / spread
+    return found.amax((1, 2))
 
 
 def _resizing(device: torch.device) -> Tensor:
