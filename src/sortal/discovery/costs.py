@@ -18,6 +18,7 @@ from sortal.system.mapped_arrays import LARGE_ARRAY
 from sortal.web.report import report
 
 CHECK_SECONDS = 5e-5  # to check an image
+COMPARE_SECONDS_ON_CPU = 2e-3  # to find those of its moment, with two threads; Sortal's own method alone does
 # To estimate k, and to cluster: in any case, and by rows · clusters · features. On a GPU, few images take nearly as
 # long as many, as each of thousands of kernels takes microseconds. Two of each make a count of categories, and four
 # counts took 8.0 s where training took 1.3 times as long as alone. Many take what 100,000 rows of 1,000 classes did.
@@ -94,10 +95,11 @@ def seconds(order: Sequence[str], work: Work, measured: Measurements, model: int
         k, clusters = (fixed + size * rate for fixed, rate in (K_SECONDS, CLUSTER_SECONDS))
     else:
         k, clusters = (size * rate * 2 / measured.threads for rate in (K_SECONDS_ON_CPU, CLUSTER_SECONDS_ON_CPU))
+    compare = 0.0 if work.on_gpu or not work.counts else COMPARE_SECONDS_ON_CPU * 2 / measured.threads
     saved = work.rounds * model * SAVE_SECONDS if work.epochs else 0.0
     each = {
         "pixels": n * measured.decode,
-        "check": n * CHECK_SECONDS,
+        "check": n * (CHECK_SECONDS + compare),
         "learn": work.through_trunk * measured.crop
         + work.steps * measured.step
         + work.on_gpu * work.epochs * EPOCH_SECONDS

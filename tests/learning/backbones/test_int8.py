@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from timm.layers.mlp import Mlp
 from torch import nn
 
 from sortal.learning.backbones import int8
-from sortal.learning.backbones.int8 import Int8Linear, SignedProduct, UnsignedProduct, quantise
+from sortal.learning.backbones.int8 import LEAST_OF_GELU, Int8Linear, SignedProduct, UnsignedProduct, quantise
 from sortal.learning.backbones.registry import load_backbone
 from sortal.system.device import multiplies_int8
 
@@ -16,32 +17,49 @@ PRODUCTS = [SignedProduct, UnsignedProduct] if int8._multiplies_unsigned() else 
 
 
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("least", [None, -0.5])
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_a_layer_is_exact_but_for_rounding_its_weights_and_inputs(
-    product: type, bias: bool, monkeypatch: pytest.MonkeyPatch
+    product: type, least: float | None, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights are off by half a step of 1 / 127 of their row's largest, inputs by half a step of 1 / 127 of theirs.
 
-    And by 1 % of that for float32.
+    And by 1 % of that for float32. With a least input, steps are of what is above that, and unsigned ones 1 / 255.
     """
-    monkeypatch.setattr(int8, "_multiplies_unsigned", lambda: product is UnsignedProduct)
+    unsigned = product is UnsignedProduct
+    monkeypatch.setattr(int8, "_multiplies_unsigned", lambda: unsigned)
     torch.manual_seed(0)
     layer, x = nn.Linear(96, 40, bias=bias), torch.randn(3, 7, 96) * torch.tensor([1e-3, 1.0, 1e4])[:, None, None]
+    x = x if least is None else x.clamp(min=least)
     before = torch.backends.quantized.engine
     with torch.no_grad():
         layer.weight[3] *= 1000  # a large row must not blur the others
         layer.weight[5] = x[1, 2] = 0
-        found, exact = Int8Linear(layer)(x), layer.double()(x.double())
-    weight, rows = layer.weight.detach().abs(), x.double().abs()
-    of_weights = rows.sum(-1, keepdim=True) * weight.amax(1) / 127 / 2
-    of_inputs = rows.amax(-1, keepdim=True) / 127 / 2 * (weight * (1 + 1 / 127)).sum(1)
+        found, exact = Int8Linear(layer, least)(x), layer.double()(x.double())
+    weight, rows = layer.weight.detach().abs(), x.double()
+    of_weights = rows.abs().sum(-1, keepdim=True) * weight.amax(1) / 127 / 2
+    span = rows.abs().amax(-1, keepdim=True) if least is None else rows.amax(-1, keepdim=True) - least
+    steps = 127 if least is None or not unsigned else 255
+    of_inputs = span / steps / 2 * (weight * (1 + 1 / 127)).sum(1)
     assert (found - exact).abs().le(1.01 * (of_weights + of_inputs) + 1e-6 * exact.abs()).all()
     assert torch.backends.quantized.engine == before
     with torch.no_grad():
-        alone, among = Int8Linear(layer.float())(x[1:2, :3]), found[1:2, :3]
+        alone, among = Int8Linear(layer.float(), least)(x[1:2, :3]), found[1:2, :3]
     # Whatever else is in a batch: the product is of integers, and four operations round after it.
-    largest = among.abs() + (layer.bias.abs() if bias else 0)
+    shift = 0 if least is None else (1 + 1 / 127) * abs(least) * weight.sum(1).float()
+    largest = among.abs() + shift + (layer.bias.abs() if bias else 0)
     assert (alone - among).abs().le(4 * torch.finfo(torch.float32).eps * largest).all()
+
+
+def test_only_layers_after_a_gelu_have_a_least_input() -> None:
+    """In front of others stands nothing, or something else, such as a norm."""
+    for kind, norm, expected in ((nn.GELU, None, True), (nn.SiLU, None, False), (nn.GELU, nn.LayerNorm, False)):
+        block = Mlp(256, 256, act_layer=kind, norm_layer=norm)
+        quantise(block)
+        assert block.fc1.least is None
+        assert (block.fc2.least is not None) == expected
+    lowest = min(nn.GELU(approximate=kind)(torch.linspace(-2, 0, 10_001)).min() for kind in ("none", "tanh"))
+    assert lowest == pytest.approx(LEAST_OF_GELU, abs=1e-4)
 
 
 def test_only_large_layers_are_replaced() -> None:
