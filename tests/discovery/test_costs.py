@@ -96,7 +96,7 @@ def test_times_are_counts_multiplied_by_rates() -> None:
     assert counted["k"] == round(k, 3), "features of contrast are beside those of a classifier"
     first = times(order=("pixels", "check", "k", "learn", "features", "clusters", "report"), learned=100_000)
     assert first["k"] == round(usual["k"] + 25_000, 3), "k is estimated on features of its own"
-    compared = times(learned=100_000, counts=2, on_gpu=False)["check"]
+    compared = seconds(ORDER, work(learned=100_000, counts=2, on_gpu=False), measurements(threads=4), 0)["check"]
     assert compared == round(100_000 * (CHECK_SECONDS + COMPARE_SECONDS_ON_CPU * 2 / 4), 3)
     neither = times(learned=100_000, estimates_k=False, clusters=False)
     assert (neither["k"], neither["clusters"]) == (0, 0)
