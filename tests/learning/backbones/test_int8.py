@@ -3,6 +3,7 @@
 import pytest
 import torch
 from timm.layers.mlp import Mlp
+from timm.models.vision_transformer import Block
 from torch import nn
 
 from sortal.learning.backbones import int8
@@ -66,6 +67,15 @@ def test_only_large_layers_are_replaced() -> None:
     block = nn.Sequential(nn.Linear(256, 300), nn.GELU(), nn.Linear(300, 255), nn.Sequential(nn.Linear(256, 256)))
     quantise(block)
     assert [type(layer) is Int8Linear for layer in (block[0], block[2], block[3][0])] == [True, False, True]  # type: ignore[index]
+
+
+def test_layers_stay_that_see_one_feature_much_larger_than_the_others() -> None:
+    block = Block(256, num_heads=4)
+    with torch.no_grad():
+        block.norm1.weight[7], block.norm2.weight[7] = 3, -5
+    quantise(block)
+    kinds = [isinstance(layer, Int8Linear) for layer in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2)]
+    assert kinds == [True, True, False, True]
 
 
 def test_only_the_trunk_of_a_large_transformer_is_quantised() -> None:

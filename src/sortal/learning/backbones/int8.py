@@ -9,6 +9,8 @@ SMALLEST_SCALE = 1e-12
 STEP, ZERO = 1 / 127, 128  # of unsigned numbers for [-1, 1], where they can be multiplied with signed ones
 FINE_STEP = 1 / 255  # of those for [0, 1]
 LEAST_OF_GELU = -0.17
+IN_FRONT = {"attn.qkv": "norm1", "mlp.fc1": "norm2"}  # the norms of a block whose outputs these layers see
+UNEVEN = 4  # times the median weight of a norm; beside a feature with a larger one, the others are rounded away
 
 
 class Int8Linear(nn.Module):
@@ -83,7 +85,7 @@ class SignedProduct:
 
 
 def quantise(block: nn.Module) -> None:
-    """Replace the large linear layers of a frozen block in place."""
+    """Replace the large linear layers of a frozen block in place, but for those that rounding would hurt."""
     from timm.layers.mlp import Mlp
 
     after_gelu = {
@@ -91,11 +93,17 @@ def quantise(block: nn.Module) -> None:
         for part in block.modules()
         if isinstance(part, Mlp) and isinstance(part.act, nn.GELU) and isinstance(part.norm, nn.Identity)
     }
+    hurt = {name for name, norm in IN_FRONT.items() if _is_uneven(getattr(block, norm, None))}
     for name, layer in [*block.named_modules()]:
-        if type(layer) is nn.Linear and min(layer.weight.shape) >= FEWEST_FEATURES:
+        if type(layer) is nn.Linear and min(layer.weight.shape) >= FEWEST_FEATURES and name not in hurt:
             parent, _, own = name.rpartition(".")
             replaced = Int8Linear(layer, LEAST_OF_GELU if layer in after_gelu else None)
             setattr(block.get_submodule(parent), own, replaced)
+
+
+def _is_uneven(norm: nn.Module | None) -> bool:
+    weight = getattr(norm, "weight", None)
+    return weight is not None and bool(weight.abs().max() > UNEVEN * weight.abs().median())
 
 
 def _scaled(flat: Tensor, rows: Tensor, least: float | None, out: Tensor | None = None) -> Tensor:
