@@ -96,8 +96,6 @@ def test_times_are_counts_multiplied_by_rates() -> None:
     assert counted["k"] == round(k, 3), "features of contrast are beside those of a classifier"
     first = times(order=("pixels", "check", "k", "learn", "features", "clusters", "report"), learned=100_000)
     assert first["k"] == round(usual["k"] + 25_000, 3), "k is estimated on features of its own"
-    compared = seconds(ORDER, work(learned=100_000, counts=2, on_gpu=False), measurements(threads=4), 0)["check"]
-    assert compared == round(100_000 * (CHECK_SECONDS + COMPARE_SECONDS_ON_CPU * 2 / 4), 3)
     neither = times(learned=100_000, estimates_k=False, clusters=False)
     assert (neither["k"], neither["clusters"]) == (0, 0)
 
@@ -114,6 +112,11 @@ def test_training_ends_epochs_and_saves_its_rounds() -> None:
     assert learned() == 0, "nothing is saved where nothing is trained"
     counted = {"counts": 4, "pilot": True, "kept": True}
     assert round(learned(epochs=50, **counted) - learned(**counted), 3) == round(50 * EPOCH_SECONDS + 6 * saved, 3)
+
+
+def test_sortals_own_method_compares_images_first_which_takes_time_without_a_gpu() -> None:
+    found = seconds(ORDER, work(learned=100, counts=1, k=0, on_gpu=False), measurements(threads=4, view=0.0), 0)
+    assert found["learn"] == round(100 * COMPARE_SECONDS_ON_CPU * 2 / 4, 3)
 
 
 def test_a_cpu_clusters_in_proportion_and_a_gpu_takes_its_time_for_few_images() -> None:

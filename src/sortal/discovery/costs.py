@@ -99,8 +99,9 @@ def seconds(order: Sequence[str], work: Work, measured: Measurements, model: int
     saved = work.rounds * model * SAVE_SECONDS if work.epochs else 0.0
     each = {
         "pixels": n * measured.decode,
-        "check": n * (CHECK_SECONDS + compare),
-        "learn": work.through_trunk * measured.crop
+        "check": n * CHECK_SECONDS,
+        "learn": n * compare
+        + work.through_trunk * measured.crop
         + work.steps * measured.step
         + work.on_gpu * work.epochs * EPOCH_SECONDS
         + saved

@@ -177,7 +177,7 @@ def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
     talked_about, settled = states != ReviewState.OPEN, np.isin(states, SETTLED)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
-    with stages.stage("check", "Checking images") as runtime:
+    with stages.stage(job.order[1], "Checking images") as runtime:
         moments = find_moments(job, images, store, runtime)
     together = moments.joined(Moments.grouped(images.groups))
     if together.any_burst:
