@@ -26,9 +26,12 @@ class Int8Linear(nn.Module):
         scale = weight.abs().amax(1).clamp_min(SMALLEST_SCALE) * STEP  # (outputs,)
         rounded = (weight / scale[:, None]).round()
         bias = torch.zeros(len(weight)) if layer.bias is None else layer.bias.detach().float()
-        self.bias = bias if least is None else bias + least * scale * rounded.sum(1)
-        self.least = least
-        self.product = (UnsignedProduct if _multiplies_unsigned() else SignedProduct)(rounded, scale, least)
+        self.product: UnsignedProduct | SignedProduct
+        if _multiplies_unsigned():
+            self.least, self.product = least, UnsignedProduct(rounded, scale, least)
+        else:
+            self.least, self.product = None, SignedProduct(rounded, scale)
+        self.bias = bias if self.least is None else bias + self.least * scale * rounded.sum(1)
 
     def forward(self, inputs: Tensor) -> Tensor:
         flat = inputs.flatten(0, -2)
@@ -50,7 +53,8 @@ class UnsignedProduct:
         self.packed = torch.ops.onednn.qlinear_prepack(weight.to(torch.int8), None)
 
     def __call__(self, flat: Tensor, rows: Tensor) -> Tensor:
-        scaled = _scaled(flat, rows, self.least)
+        share = rows.reciprocal()
+        scaled = flat * share if self.least is None else torch.addcmul(share * -self.least, flat, share)
         rounded = torch.quantize_per_tensor(scaled, self.step, self.zero, torch.quint8)
         numbers = flat.new_empty(0, dtype=torch.uint8)  # the same memory: int_repr() copies, slower than it rounds
         numbers.set_(rounded.untyped_storage(), 0, rounded.shape, rounded.stride())
@@ -63,10 +67,10 @@ class UnsignedProduct:
 
 
 class SignedProduct:
-    """The same for other processors, such as ARM's with dot products."""
+    """The same, without `least`, for other processors, such as ARM's with dot products."""
 
-    def __init__(self, weight: Tensor, scale: Tensor, least: float | None) -> None:
-        self.least, self.scale = least, scale / STEP
+    def __init__(self, weight: Tensor, scale: Tensor) -> None:
+        self.scale = scale / STEP
         # One scale for all: with one for each output, onednn has no fast product on ARM.
         rounded = torch.quantize_per_tensor(weight * STEP, STEP, 0, torch.qint8)
         before = torch.backends.quantized.engine
@@ -78,7 +82,7 @@ class SignedProduct:
 
     def __call__(self, flat: Tensor, rows: Tensor) -> Tensor:
         scaled = flat.new_zeros(len(flat) + 1, flat.shape[1])
-        _scaled(flat, rows, self.least, out=scaled[:-1])
+        torch.div(flat, rows, out=scaled[:-1])
         scaled[-1, 0], scaled[-1, 1] = 1, -1  # so that the steps of rounding are the same in every batch
         product: Tensor = torch.ops.quantized.linear_dynamic(scaled, self.packed)[:-1]
         return product.mul_(self.scale)
@@ -104,11 +108,6 @@ def quantise(block: nn.Module) -> None:
 def _is_uneven(norm: nn.Module | None) -> bool:
     weight = getattr(norm, "weight", None)
     return weight is not None and bool(weight.abs().max() > UNEVEN * weight.abs().median())
-
-
-def _scaled(flat: Tensor, rows: Tensor, least: float | None, out: Tensor | None = None) -> Tensor:
-    share = rows.reciprocal()
-    return torch.mul(flat, share, out=out) if least is None else torch.addcmul(share * -least, flat, share, out=out)
 
 
 def _multiplies_unsigned() -> bool:
