@@ -123,9 +123,9 @@ def test_a_run_killed_in_every_stage_ends_like_an_undisturbed_one(
         fork_server.run(sort, str(undisturbed.images), str(out), FIVE_EPOCHS, f"[{stage}/", at, after)
         ended = fork_server.run(sort, str(undisturbed.images), str(out), FIVE_EPOCHS, f"[{stage}/", 1, codes=[KILLED])
         # One report each, as there is nothing to do, but for clustering, which counts what it takes from the cache, and
-        # for learning, which checks labels first.
+        # for learning, which checks images and labels first.
         seen = stages_of(ended)
-        wanted = [1, 2, 3, 3, 4, 5, 6, 7][: stage + (stage > 3)]
+        wanted = [1, 2, 3, 3, 3, 4, 5, 6, 7][: stage + 2 * (stage > 3)]
         assert [each for at, each in enumerate(seen) if each != 6 or each not in seen[:at]] == wanted
     fork_server.run(sort, str(undisturbed.images), str(out), FIVE_EPOCHS, codes=[0])
     assert result(out) == result(undisturbed.out)
