@@ -43,7 +43,8 @@ SHORT = (
     "Without a GPU, training is short: {} epochs on 4 views of each image{}. 8 views may sort better, and take longer."
 )
 OTHERS = (
-    f"The backbone is {SMALLER}; {LARGER} may sort better, and takes about four times as long, and {FASTER} takes a "
+    f"The backbone is {SMALLER}; {LARGER} may sort better, and takes about four times as long, and {FASTER} "
+    "computes features in a "
     "fraction of it, and may sort worse."
 )
 FEW_IMAGES = "Training for 100 epochs, for fewer than 2,000 images (the paper: 200)."

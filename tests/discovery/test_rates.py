@@ -32,7 +32,7 @@ def test_work_doubles_until_it_takes_long_enough(monkeypatch: pytest.MonkeyPatch
 def test_another_network_is_measured_by_views_and_its_steps_are_taken_in_proportion(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of the network that was measured, a view takes 0.25 s and a step 2 s; of the other, so many images 1 s."""
+    """Of the network that was measured, a view takes 0.25 s; of the other, so many images 1 s."""
     seen = list[tuple[int, ...]]()
 
     def seconds(work: Callable[[int], object], _: torch.device) -> float:
@@ -44,7 +44,7 @@ def test_another_network_is_measured_by_views_and_its_steps_are_taken_in_proport
     monkeypatch.setattr(rates, "seconds_each", seconds)
     found = measure_network(backbone, measurements())
     assert seen == [(8, 3, 16, 16)] * 2
-    assert found == measurements(view=0.125, crop=0.125, step=1.0)
+    assert found == measurements(view=0.125, crop=0.125)
 
 
 def test_fewer_images_are_read_where_files_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
     elif not on_gpu and settings.backbone == SMALLER:
         found.append(
             f"The backbone is {SMALLER}; {LARGER} may sort better, and takes about four times as long, and {FASTER} "
-            "takes a fraction of it, and may sort worse."
+            "computes features in a fraction of it, and may sort worse."
         )
     elif not on_gpu and settings.backbone in (BACKBONE, LARGER):
         found.append(f"No GPU is in use; the backbone {SMALLER} is several times as fast.")

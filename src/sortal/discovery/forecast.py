@@ -291,6 +291,9 @@ def _price(job: Job, backbone: Backbone, measured: Measurements, model: int) -> 
     if job.settings.backbone == FASTER != backbone.spec.name:
         backbone = _load_backbone(job, [])
         measured = measure_network(backbone.to(job.device), measured)
+        if job.recipe.learns:
+            method = make(job.recipe, backbone, k=_expected_k(job), known=job.images.known.tolist())
+            measured = replace(measured, step=measure_step(job, method.to(job.device)))
     training = job.recipe.training if job.recipe.learns else replace(job.recipe.training, epochs=0)
     views, _ = _planned_views(job, backbone, training, [], least=2)
     size = (job.image_size or backbone.spec.image_size) / backbone.spec.image_size

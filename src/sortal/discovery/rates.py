@@ -148,7 +148,7 @@ def measure_view(
 
 
 def measure_network(backbone: Backbone, measured: Measurements) -> Measurements:
-    """Estimate the rates of another network than was measured: of views on empty images, of steps in proportion.
+    """Measure the rate of views of another network than was measured, on empty images.
 
     By the number of its operations, a network of convolutions would seem several times as fast as it is.
     """
@@ -165,7 +165,7 @@ def measure_network(backbone: Backbone, measured: Measurements) -> Measurements:
     with quick_threads(backbone.device.type == "cpu"):
         streams = streams_of(backbone)
         view = seconds_each(work, backbone.device) / (streams * OTHER_IMAGES)
-    return replace(measured, view=view, crop=view, step=measured.step * view / measured.view)
+    return replace(measured, view=view, crop=view)
 
 
 def measure_step(job: Job, method: Method) -> float:
