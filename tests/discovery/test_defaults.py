@@ -44,8 +44,7 @@ SHORT = (
 )
 OTHERS = (
     f"The backbone is {SMALLER}; {LARGER} may sort better, and takes about four times as long, and {FASTER} "
-    "computes features in a "
-    "fraction of it, and may sort worse."
+    "computes features in a fraction of it, and may sort worse."
 )
 FEW_IMAGES = "Training for 100 epochs, for fewer than 2,000 images (the paper: 200)."
 TINY = "Most images are tiny; the backbone convnet, trained on them alone, may sort them better."

@@ -29,9 +29,7 @@ def test_work_doubles_until_it_takes_long_enough(monkeypatch: pytest.MonkeyPatch
     assert tried == [1, 1, 2, 4]
 
 
-def test_another_network_is_measured_by_views_and_its_steps_are_taken_in_proportion(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_another_network_views_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the network that was measured, a view takes 0.25 s; of the other, so many images 1 s."""
     seen = list[tuple[int, ...]]()
 
