@@ -18,7 +18,7 @@ from sortal.system.mapped_arrays import LARGE_ARRAY
 from sortal.web.report import report
 
 CHECK_SECONDS = 5e-5  # to check an image
-COMPARE_SECONDS_ON_CPU = 2e-3  # to find those of its moment, with two threads; Sortal's own method alone does
+COMPARE_SECONDS_ON_CPU = 2.5e-3  # to find those of its moment, with two threads; Sortal's own method alone does
 # To estimate k, and to cluster: in any case, and by rows · clusters · features. On a GPU, few images take nearly as
 # long as many, as each of thousands of kernels takes microseconds. Two of each make a count of categories, and four
 # counts took 8.0 s where training took 1.3 times as long as alone. Many take what 100,000 rows of 1,000 classes did.
